@@ -1,0 +1,1 @@
+"""One module a figure: flags -> config -> run -> figure. Presets in `flags/`."""

@@ -1,0 +1,47 @@
+"""What all experiments share between their flags and their runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import jax
+from absl import app, flags, logging
+
+from sepfx import InvalidSetting
+
+
+def main(experiment: Callable[[], None]) -> None:
+  """Runs an experiment as a program: bad settings become one line on stderr."""
+
+  def run(argv: list[str]) -> None:
+    if len(argv) > 1:
+      raise app.UsageError(f"unexpected argument {argv[1]!r}: settings are flags")
+    logging.set_verbosity(logging.WARNING)
+    prepare_jax()
+    try:
+      experiment()
+    except InvalidSetting as error:
+      name = error.setting
+      flag = f"--{name}" if name in flags.FLAGS else name
+      print(f"error: {flag}: got {error.got!r}, takes {error.takes}", file=sys.stderr)
+      sys.exit(2)
+    except KeyboardInterrupt:
+      print("interrupted; the same command goes on from here", file=sys.stderr)
+      sys.exit(130)
+
+  app.run(run)
+
+
+def prepare_jax() -> None:
+  """Makes every CPU core a device, and keeps compiled programs between processes.
+
+  Has no effect on accelerators' devices. `JAX_NUM_CPU_DEVICES` and
+  `JAX_COMPILATION_CACHE_DIR` in the environment have their say first.
+  """
+  if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+  if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    jax.config.update("jax_compilation_cache_dir", os.path.join(base, "sepfx", "jax"))

@@ -1,0 +1,229 @@
+"""How many samples does each architecture need? Figure 1 of the main paper.
+
+    python -m experiments.sample_complexity --flagfile=experiments/flags/fig1a.cfg
+
+Measures, for each model and length, the number of training prompts after which the
+test loss is first below each threshold, and draws it against the length. Started
+again on its own output directory, a run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import pathlib
+
+import jax
+import numpy as np
+import optax
+import rich.console
+import rich.table
+from absl import flags
+
+from experiments import command_line
+from sepfx import InvalidSetting, Online
+from sepfx.analysis import figures, summarise
+from sepfx.ensembles import TASK_DRAWS, Cell, grid, run
+from sepfx.ensembles.progress import Progress
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import require
+from sepfx.models import NAMES
+from sepfx.tasks import LINKS, QSTR, independent, shared
+from sepfx.tasks.codes import KINDS
+
+_PUBLISHED = pathlib.Path(__file__).parent / "published"
+_TASKS = {"qstr": independent, "simple_qstr": shared}
+
+flags.DEFINE_enum("task", "qstr", list(_TASKS), "What is learned.")
+flags.DEFINE_list(
+  "models",
+  ["transformer", "ffn", "gru"],
+  f"Who learns: {', '.join(NAMES)}, or package.module:factory.",
+)
+flags.DEFINE_list("lengths", ["4", "8", "12"], "N, number of tokens in a prompt.")
+flags.DEFINE_integer("num_trials", 5, "Trials of each model at each length.")
+flags.DEFINE_list("thresholds", ["0.7"], "Test losses whose first passage is timed.")
+flags.DEFINE_integer("check_every", 10, "Steps between two evaluations.")
+flags.DEFINE_integer("num_test", 5000, "Test prompts of a trial.")
+flags.DEFINE_enum(
+  "test_distribution",
+  "matched",
+  ["matched", "simple"],
+  "Test prompts: as trained on, or all positions naming the same tokens (published).",
+)
+flags.DEFINE_enum(
+  "task_draw",
+  "per_trial",
+  list(TASK_DRAWS),
+  "Planted parameters: anew for each trial, or once for all at a length (published).",
+)
+flags.DEFINE_enum("codes", "rademacher", list(KINDS), "Position codes.")
+flags.DEFINE_integer("code_dim", None, "d_e; floor(5 ln N) if not given.")
+flags.DEFINE_bool(
+  "encoding_prefactor", False, "Multiply codes by sqrt(d/q), as the theory does."
+)
+flags.DEFINE_integer("batch_size", 64, "Fresh prompts a step.")
+flags.DEFINE_float("learning_rate", 1e-3, "AdamW's learning rate.")
+flags.DEFINE_float("weight_decay", 0.01, "AdamW's decoupled weight decay.")
+flags.DEFINE_integer("max_samples", 1_000_000, "Prompts after which a trial is censored.")
+flags.DEFINE_integer("token_dim", 10, "d.")
+flags.DEFINE_integer("sparsity", 1, "q, number of tokens a label depends on.")
+flags.DEFINE_enum("link", "linear", list(LINKS), "g, what a label is of those tokens.")
+flags.DEFINE_integer("num_heads", 1, "H, heads of the transformer.")
+flags.DEFINE_integer("seed", 0, "Seed of everything random.")
+flags.DEFINE_integer("lanes", 0, "Trials a device advances at once; 0 to choose.")
+flags.DEFINE_bool("screen", True, "Estimate the test loss before evaluating it in full.")
+flags.DEFINE_string("output_dir", "runs/sample_complexity", "Where results are kept.")
+flags.DEFINE_string(
+  "published", "", "Published means to draw beside: a file name in experiments/published."
+)
+
+FLAGS = flags.FLAGS
+# Flags that do not change a result, only where and how it comes about.
+_FREE = ("lanes", "output_dir")
+
+
+def _numbers(name: str, kind: type, takes: str) -> list:
+  """Parses a list flag; sorted, each value once."""
+  try:
+    return sorted({kind(text) for text in getattr(FLAGS, name)})
+  except ValueError as error:
+    raise InvalidSetting(name, ",".join(getattr(FLAGS, name)), takes) from error
+
+
+def _settings() -> dict:
+  """The settings that stand in config.json, in one form however they were given."""
+  own = FLAGS.flags_by_module_dict()[FLAGS.find_module_defining_flag("lengths")]
+  settings = {flag.name: flag.value for flag in own if flag.name not in _FREE}
+  settings["lengths"] = _numbers("lengths", int, "integers >= 2")
+  settings["thresholds"] = _numbers("thresholds", float, "positive numbers")[::-1]
+  settings["models"] = list(dict.fromkeys(FLAGS.models))
+  return settings
+
+
+def _cells(settings: dict) -> list[Cell]:
+  for name in ("learning_rate",):
+    require(settings[name] > 0, name, settings[name], "a positive number")
+  require(settings["weight_decay"] >= 0, "weight_decay", settings["weight_decay"], ">= 0")
+  lengths = settings["lengths"]
+  require(len(lengths) > 0 and lengths[0] >= 2, "lengths", lengths, "integers >= 2")
+  task = QSTR(
+    length=lengths[0],
+    token_dim=settings["token_dim"],
+    sparsity=settings["sparsity"],
+    indices=_TASKS[settings["task"]],
+    link=LINKS[settings["link"]],
+    codes=settings["codes"],
+    code_dim=settings["code_dim"],
+    encoding_prefactor=settings["encoding_prefactor"],
+  )
+  simple = settings["test_distribution"] == "simple"
+  return grid(
+    task,
+    settings["models"],
+    lengths,
+    Online(
+      thresholds=tuple(settings["thresholds"]),
+      optimizer=optax.adamw(
+        settings["learning_rate"], weight_decay=settings["weight_decay"]
+      ),
+      batch_size=settings["batch_size"],
+      check_every=settings["check_every"],
+      num_test=settings["num_test"],
+      max_samples=settings["max_samples"],
+      screen=settings["screen"],
+    ),
+    test_task=dataclasses.replace(task, indices=shared) if simple else None,
+    task_draw=settings["task_draw"],
+    num_heads=settings["num_heads"],
+  )
+
+
+def _read_published(name: str) -> figures.Published:
+  if not name:
+    return {}
+  path = _PUBLISHED / f"{name}.csv"
+  known = sorted(file.stem for file in _PUBLISHED.glob("*.csv"))
+  require(path.exists(), "published", name, f"nothing or one of {', '.join(known)}")
+  points: dict[tuple[str, float], list[tuple[int, float]]] = {}
+  with open(path) as file:
+    for row in csv.DictReader(line for line in file if not line.startswith("#")):
+      point = (int(row["length"]), float(row["samples"]))
+      points.setdefault((row["model"], float(row["threshold"])), []).append(point)
+  return points
+
+
+def _print_table(console: rich.console.Console, summary: dict) -> None:
+  for threshold in dict.fromkeys(cell["threshold"] for cell in summary["cells"]):
+    cells = [cell for cell in summary["cells"] if cell["threshold"] == threshold]
+    models = list(dict.fromkeys(cell["model"] for cell in cells))
+    table = rich.table.Table(
+      title=f"training prompts until the test MSE is below {threshold:g}",
+      caption="mean [95% interval]; > where trials never got there",
+    )
+    table.add_column("N", justify="right")
+    for model in models:
+      table.add_column(model, justify="right")
+    for length in sorted({cell["length"] for cell in cells}):
+      by_model = {c["model"]: c for c in cells if c["length"] == length}
+      table.add_row(str(length), *(_table_entry(by_model[model]) for model in models))
+    fitted = {
+      e["model"]: e for e in summary["exponents"] if e["threshold"] == threshold
+    }
+    if fitted:
+      table.add_section()
+      entries = [
+        f"{e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]" if e else ""
+        for e in map(fitted.get, models)
+      ]
+      table.add_row("c", *entries)
+    console.print(table)
+
+
+def _table_entry(cell: dict) -> str:
+  entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
+  if cell["low"] is not None:
+    entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
+  if cell["reached"] < cell["trials"]:
+    entry += f" ({cell['reached']}/{cell['trials']} reached)"
+  return entry
+
+
+def main() -> None:
+  settings = _settings()
+  cells = _cells(settings)
+  published = _read_published(settings["published"])
+  num_trials, seed = settings["num_trials"], settings["seed"]
+  console = rich.console.Console()
+  with RunDirectory(
+    FLAGS.output_dir, settings, cells, num_trials, jax.devices()
+  ) as directory:
+    with Progress(len(cells) * num_trials - len(directory.finished), console) as progress:
+      for _ in run(
+        cells,
+        seed=seed,
+        num_trials=num_trials,
+        lanes=FLAGS.lanes,
+        finished=directory.finished,
+        watchers=(directory, progress),
+      ):
+        pass
+    records, curves = directory.complete()
+    protocol = cells[0].trial.protocol
+    budget = protocol.num_checks * protocol.check_every * protocol.batch_size
+    uniform_risk = {
+      cell.trial.task.length: cell.trial.test_task.uniform_attention_risk()
+      for cell in cells
+    }
+    summary = summarise(records, budget, uniform_risk)
+    (directory.path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    figure = figures.sample_complexity(records, curves, summary, uniform_risk, published)
+    for kind in ("png", "pdf"):
+      figure.savefig(directory.path / f"figure.{kind}", dpi=150)
+  _print_table(console, summary)
+  console.print(f"figure: {directory.path / 'figure.png'}", highlight=False)
+
+
+if __name__ == "__main__":
+  command_line.main(main)

@@ -1,0 +1,277 @@
+"""Figures for people: drawn from records and summaries only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.lines
+import matplotlib.ticker
+import numpy as np
+
+# Colours whose luminances differ, each with a marker and a dash pattern of its own:
+# the figures are read in grey too.
+_STYLES = (
+  {"color": "#0b3c7d", "marker": "o", "linestyle": "-"},
+  {"color": "#d9730d", "marker": "s", "linestyle": "--"},
+  {"color": "#2e8b57", "marker": "^", "linestyle": "-."},
+  {"color": "#9b2d86", "marker": "D", "linestyle": (0, (1, 1))},
+  {"color": "#6f6f6f", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
+  {"color": "#c2a300", "marker": "P", "linestyle": (0, (8, 2))},
+)
+
+# Published means: points (N, n) by model and threshold.
+Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
+
+
+def sample_complexity(
+  records: np.ndarray,
+  curves: Mapping[str, np.ndarray],
+  summary: Mapping[str, Any],
+  uniform_risk: Mapping[int, float | None],
+  published: Published,
+) -> matplotlib.figure.Figure:
+  """Draws samples against length for each threshold, and the test loss behind it.
+
+  Args:
+    records: structured array with the columns of `trials.csv`.
+    curves: structured arrays (samples, loss, exact) by trial name.
+    summary: `sepfx.analysis.summarise` of the records.
+    uniform_risk: risk of uniform attention at each length, None where there is none.
+    published: published means to draw beside; may be empty.
+
+  Returns:
+    One panel a threshold, and one with the test loss at the largest length.
+  """
+  thresholds = sorted(set(records["threshold"].tolist()), reverse=True)
+  models = list(dict.fromkeys(records["model"].tolist()))
+  styles = {model: _STYLES[k % len(_STYLES)] for k, model in enumerate(models)}
+  columns = len(thresholds) + 1
+  figure = matplotlib.figure.Figure(figsize=(4.6 * columns, 4.8), layout="constrained")
+  axes = figure.subplots(1, columns)
+  for axis, threshold in zip(axes, thresholds, strict=False):
+    own = records[records["threshold"] == threshold]
+    _draw_counts(axis, own, threshold, summary, styles, published)
+  _draw_losses(axes[-1], records, curves, thresholds, uniform_risk, styles)
+  figure.legend(
+    handles=_legend(models, styles, records, published),
+    loc="outside lower center",
+    ncols=4,
+    frameon=False,
+  )
+  return figure
+
+
+def _draw_counts(
+  axis: matplotlib.axes.Axes, records, threshold, summary, styles, published
+) -> None:
+  lengths = sorted(set(records["length"].tolist()))
+  shift = 0.012 if len(lengths) > 1 else 0.0
+  labels = []
+  for k, (model, style) in enumerate(styles.items()):
+    # Models stand side by side at a length, so that their intervals can be read.
+    aside = np.exp(shift * np.log(lengths[-1] / lengths[0]) * (k - (len(styles) - 1) / 2))
+    own = records[records["model"] == model]
+    reached = own["outcome"] == "reached"
+    samples = np.where(reached, own["samples"], summary["budget"])
+    axis.plot(
+      own["length"][reached] * aside,
+      samples[reached],
+      linestyle="none",
+      marker=style["marker"],
+      markersize=4,
+      color=style["color"],
+      alpha=0.35,
+      markeredgewidth=0,
+    )
+    axis.plot(
+      own["length"][~reached] * aside,
+      samples[~reached],
+      linestyle="none",
+      marker=r"$\uparrow$",
+      markersize=11,
+      color=style["color"],
+    )
+    cells = [
+      cell
+      for cell in summary["cells"]
+      if cell["model"] == model and cell["threshold"] == threshold
+    ]
+    x = np.array([cell["length"] for cell in cells]) * aside
+    mean = np.array([cell["mean"] for cell in cells])
+    bounds = np.array(
+      [
+        [cell["low"] or cell["mean"], cell["high"] or cell["mean"]]
+        for cell in cells  # a single trial has no interval
+      ]
+    ).T
+    # On a logarithmic axis an interval that reaches below zero ends at the floor.
+    below = mean - np.maximum(bounds[0], 0.2 * mean)
+    axis.errorbar(
+      x, mean, [below, bounds[1] - mean], **style, linewidth=2, markersize=6, capsize=3
+    )
+    points = published.get((model, threshold), ())
+    if points:
+      axis.plot(
+        [point[0] for point in points],
+        [point[1] for point in points],
+        linestyle=":",
+        linewidth=1,
+        color=style["color"],
+        marker=style["marker"],
+        markerfacecolor="white",
+        markersize=7,
+        zorder=1,
+      )
+    for exponent in summary["exponents"]:
+      if exponent["model"] == model and exponent["threshold"] == threshold:
+        labels.append(
+          f"{model}: c = {exponent['c']:.2f} "
+          f"[{exponent['low']:.2f}, {exponent['high']:.2f}]"
+        )
+  axis.set(
+    xscale="log",
+    yscale="log",
+    xlabel="length N",
+    ylabel="training prompts n",
+    title=f"test MSE below {threshold:g}",
+  )
+  axis.set_xticks(lengths, [str(length) for length in lengths])
+  axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+  axis.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+  axis.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
+  axis.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+  axis.grid(alpha=0.25)
+  if labels:
+    # Room for them above the data: they must not cover it.
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high * (high / low) ** (0.09 * (len(labels) + 1)))
+    text = "\n".join(["n ~ N^c", *labels])
+    axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
+
+
+def _draw_losses(
+  axis: matplotlib.axes.Axes, records, curves, thresholds, uniform_risk, styles
+) -> None:
+  length = max(records["length"].tolist())
+  for model, style in styles.items():
+    chosen = (records["model"] == model) & (records["length"] == length)
+    for trial in sorted(set(records["trial"][chosen].tolist())):
+      task = records["task"][chosen][0]
+      curve = curves[f"task={task}/model={model}/length={length}/trial={trial}"]
+      axis.plot(
+        curve["samples"],
+        curve["loss"],
+        color=style["color"],
+        linestyle=style["linestyle"],
+        linewidth=1,
+        alpha=0.6,
+      )
+  # Above the label's variance a curve only shows how it started.
+  axis.set_xscale("log")
+  axis.set_ylim(0, min(1.6, 1.05 * axis.get_ylim()[1]))
+  for threshold in thresholds:
+    axis.axhline(threshold, color="black", linewidth=1)
+    axis.annotate(
+      f"threshold {threshold:g}",
+      (0.01, threshold),
+      xycoords=("axes fraction", "data"),
+      xytext=(0, -3),
+      textcoords="offset points",
+      va="top",
+      fontsize=8,
+    )
+  risk = uniform_risk[length]
+  if risk is not None:
+    axis.axhline(risk, color="black", linewidth=1, linestyle=":")
+    axis.annotate(
+      f"uniform attention, {risk:.3g}",
+      (0.01, risk),
+      xycoords=("axes fraction", "data"),
+      xytext=(0, -3),
+      textcoords="offset points",
+      va="top",
+      fontsize=8,
+    )
+  axis.set(xlabel="training prompts", ylabel="test MSE", title=f"test loss at N = {length}")
+  axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
+  axis.grid(alpha=0.25)
+
+
+def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]:
+  handles = [
+    matplotlib.lines.Line2D([], [], **styles[model], linewidth=2, label=model)
+    for model in models
+  ]
+  dark = {"color": "black", "linestyle": "none"}
+  handles.append(
+    matplotlib.lines.Line2D([], [], **dark, marker="o", alpha=0.35, label="one trial")
+  )
+  handles.append(
+    matplotlib.lines.Line2D(
+      [], [], color="black", marker="|", markersize=10, label="mean and 95% interval"
+    )
+  )
+  if np.any(records["outcome"] != "reached"):
+    handles.append(
+      matplotlib.lines.Line2D(
+        [], [], **dark, marker=r"$\uparrow$", markersize=11, label="threshold not reached"
+      )
+    )
+  if published:
+    handles.append(
+      matplotlib.lines.Line2D(
+        [],
+        [],
+        color="black",
+        linestyle=":",
+        marker="o",
+        markerfacecolor="white",
+        label="published mean",
+      )
+    )
+  return handles
+
+
+def _thousands(value: float, _: object) -> str:
+  return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+
+
+def attention(
+  learned: np.ndarray,
+  constructed: np.ndarray,
+  token_dim: int,
+  code_dim: int,
+) -> matplotlib.figure.Figure:
+  """Draws |W_Q^T W_K| beside the construction of Equation (A.2).
+
+  Rows belong to the query's z_i = (x, omega_i, omega_{t_i}), columns to the key's.
+
+  Args:
+    learned: W_Q^T W_K, [D D].
+    constructed: the same of the construction, [D D].
+    token_dim: d.
+    code_dim: d_e.
+  """
+  figure = matplotlib.figure.Figure(figsize=(10.5, 5.4), layout="constrained")
+  axes = figure.subplots(1, 2)
+  ends = np.array([0, token_dim, token_dim + code_dim, token_dim + 2 * code_dim])
+  names = ("x", r"$\omega_i$", r"$\omega_{t_i}$")
+  panels = ((learned, "learned"), (constructed, "constructed, Equation (A.2)"))
+  for axis, (matrix, name) in zip(axes, panels, strict=True):
+    # A power of 1/2 brings the weak entries out; zero stays white.
+    norm = matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=np.abs(matrix).max())
+    image = axis.imshow(np.abs(matrix), cmap="Greys", norm=norm)
+    for end in ends[1:-1]:
+      axis.axvline(end - 0.5, color="#d9730d", linestyle="--", linewidth=1)
+      axis.axhline(end - 0.5, color="#d9730d", linestyle="--", linewidth=1)
+    middles = (ends[:-1] + ends[1:] - 1) / 2
+    axis.set_xticks(middles, names)
+    axis.set_yticks(middles, names)
+    axis.tick_params(length=0)
+    axis.set(xlabel="key token", ylabel="query token", title=f"|W_Q^T W_K|, {name}")
+    figure.colorbar(image, ax=axis, shrink=0.85)
+  return figure

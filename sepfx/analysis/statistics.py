@@ -1,0 +1,47 @@
+"""Means of possibly censored first passages, with intervals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+
+CONFIDENCE = 0.95
+
+
+class Mean(NamedTuple):
+  """A restricted mean E[min(n, budget)] with its 95% interval.
+
+  Attributes:
+    mean: the estimate; a lower bound of E[n] where not every trial reached.
+    low, high: Student-t interval; NaN for a single trial.
+    restricted: whether some trial did not reach the threshold.
+  """
+
+  mean: float
+  low: float
+  high: float
+  restricted: bool
+
+
+def restricted_mean(samples: np.ndarray, reached: np.ndarray, budget: int) -> Mean:
+  """Mean of min(n, budget) over trials.
+
+  All trials share one budget, so this is the area under their Kaplan-Meier curve up
+  to it. A trial that diverged would never have reached the threshold: it counts as
+  one that spent the budget, not as one that stopped when it broke.
+
+  Args:
+    samples: prompts consumed, [trials].
+    reached: whether the threshold was, [trials].
+    budget: prompts after which a trial is censored.
+  """
+  values = np.where(reached, samples, budget).astype(float)
+  mean = float(np.mean(values))
+  restricted = not bool(np.all(reached))
+  if len(values) < 2:
+    return Mean(mean, np.nan, np.nan, restricted)
+  error = float(scipy.stats.sem(values))
+  half = error * float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+  return Mean(mean, mean - half, mean + half, restricted)

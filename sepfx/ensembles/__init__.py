@@ -1,0 +1,20 @@
+"""How many trials run: lanes, the host loop, records, run directories."""
+
+from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
+from sepfx.ensembles.lanes import Lanes
+from sepfx.ensembles.measure import Watcher, measure, run
+from sepfx.ensembles.records import COLUMNS, Result, table, trial_name
+
+__all__ = [
+  "COLUMNS",
+  "TASK_DRAWS",
+  "Cell",
+  "Lanes",
+  "Result",
+  "Watcher",
+  "grid",
+  "measure",
+  "run",
+  "table",
+  "trial_name",
+]

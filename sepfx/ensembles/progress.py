@@ -1,0 +1,81 @@
+"""What a person sees while trials run."""
+
+from __future__ import annotations
+
+import time
+
+import rich.console
+import rich.progress
+
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.records import Result
+
+_PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
+
+
+class Progress:
+  """A progress bar on a terminal, a line now and then elsewhere.
+
+  A `sepfx.ensembles.Watcher` and a context manager.
+  """
+
+  def __init__(self, num_trials: int, console: rich.console.Console | None = None):
+    """Starts.
+
+    Args:
+      num_trials: trials that are to run, over all cells.
+      console: where to write; None for standard output.
+    """
+    self._console = console or rich.console.Console()
+    self._bar = rich.progress.Progress(
+      rich.progress.TextColumn("{task.description}"),
+      rich.progress.BarColumn(),
+      rich.progress.MofNCompleteColumn(),
+      rich.progress.TextColumn("trials"),
+      rich.progress.TextColumn("{task.fields[rate]}"),
+      rich.progress.TimeElapsedColumn(),
+      rich.progress.TextColumn("{task.fields[left]}"),
+      console=self._console,
+      disable=not self._console.is_terminal,
+    )
+    self._total, self._done, self._samples = num_trials, 0, 0
+    self._task = self._bar.add_task("", total=num_trials, rate="", left="")
+    self._start = self._last_line = time.monotonic()
+    self._what = ""
+
+  def __enter__(self) -> Progress:
+    self._bar.start()
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._bar.stop()
+
+  def compiling(self, cell: Cell) -> None:
+    coordinates = cell.coordinates
+    self._what = f"{coordinates['model']} N={coordinates['length']}"
+    self._show(f"compiling {self._what}")
+
+  def advanced(self, samples: int) -> None:
+    self._samples += samples
+    self._show(self._what)
+
+  def ended(self, result: Result) -> None:
+    self._done += 1
+    self._show(self._what)
+
+  def _show(self, what: str) -> None:
+    elapsed = time.monotonic() - self._start
+    rate = f"{self._samples / max(elapsed, 1e-9):,.0f} samples/s"
+    left = ""
+    if self._done:
+      # Later cells are usually slower, so this is on the hopeful side.
+      seconds = elapsed / self._done * (self._total - self._done)
+      left = f"about {seconds / 60:.0f} min left" if seconds > 90 else "nearly done"
+    self._bar.update(
+      self._task, description=what, completed=self._done, rate=rate, left=left
+    )
+    now = time.monotonic()
+    if not self._console.is_terminal and now - self._last_line >= _PLAIN_SECONDS:
+      self._last_line = now
+      parts = [f"{self._done}/{self._total} trials", rate, left, what]
+      self._console.print(", ".join(part for part in parts if part), highlight=False)

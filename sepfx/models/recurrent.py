@@ -1,0 +1,202 @@
+"""One bidirectional recurrent layer: GRU, LSTM or ReLU RNN, in PyTorch's equations.
+
+Flax's cells are not used because they have one bias where PyTorch has two (AdamW
+moves the sum of two twice as fast), and because the input products of all times
+are taken in one matrix product here, outside the scan.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from sepfx.models.initializers import Scheme, linear, uniform
+
+
+def gru_cell(x_gates, h_gates, carry):
+  """PyTorch's GRU: gates (reset, update, new), the reset gate acting on W_hn h + b_hn.
+
+  Args:
+    x_gates: W_i x + b_i, [n 3*units].
+    h_gates: W_h h + b_h, [n 3*units].
+    carry: (h,), [n units].
+
+  Returns:
+    The next carry.
+  """
+  (h,) = carry
+  x_r, x_z, x_n = jnp.split(x_gates, 3, axis=-1)
+  h_r, h_z, h_n = jnp.split(h_gates, 3, axis=-1)
+  r, z = nn.sigmoid(x_r + h_r), nn.sigmoid(x_z + h_z)
+  return ((1 - z) * jnp.tanh(x_n + r * h_n) + z * h,)
+
+
+def lstm_cell(x_gates, h_gates, carry):
+  """PyTorch's LSTM: gates (input, forget, cell, output), [n 4*units]; carry (h, c)."""
+  _, c = carry
+  i, f, g, o = jnp.split(x_gates + h_gates, 4, axis=-1)
+  c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+  return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def relu_cell(x_gates, h_gates, carry):
+  """PyTorch's RNN with ReLU: h = relu(W_i x + b_i + W_h h + b_h), [n units]."""
+  return (nn.relu(x_gates + h_gates),)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def scan_cells(
+  cell: Callable, num_carries: int, x_gates: Any, kernels: Any, biases: Any
+) -> Any:
+  """Runs several independent recurrences in one scan, from zero states.
+
+  The gradient of a kernel is one matrix product over all times. Autodiff of a plain
+  scan would add up one small product a time inside the loop instead, at half the
+  speed and with a pass over the kernel each.
+
+  Args:
+    cell: (x_gates [n G], h_gates [n G], carry) -> carry, h first in the carry.
+    num_carries: arrays in a carry.
+    x_gates: list with each recurrence's W_i x + b_i, [N n G].
+    kernels: list of W_h, [units G].
+    biases: list of b_h, [G].
+
+  Returns:
+    List of the states h_1, ..., h_N of each recurrence, [N n units].
+  """
+  return _scan_with_offsets(
+    cell, num_carries, kernels, x_gates, _every_time(biases, x_gates, 1)
+  )
+
+
+def _every_time(biases, x_gates, n):
+  """Repeats each bias [G] over the N times and n prompts: [N n G]."""
+  return [
+    jnp.broadcast_to(b, (x.shape[0], n, b.shape[0]))
+    for b, x in zip(biases, x_gates, strict=True)
+  ]
+
+
+def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
+  def step(carries, gates):
+    # One plain product a recurrence: batching them into one is slower.
+    carries = [
+      cell(x, carry[0] @ kernel + offset, carry)
+      for x, offset, kernel, carry in zip(*gates, kernels, carries, strict=True)
+    ]
+    return carries, [carry[0] for carry in carries]
+
+  start = [
+    (jnp.zeros((x.shape[1], kernel.shape[0]), x.dtype),) * num_carries
+    for x, kernel in zip(x_gates, kernels, strict=True)
+  ]
+  return jax.lax.scan(step, start, (x_gates, offsets))[1]
+
+
+def _scan_cells_forward(cell, num_carries, x_gates, kernels, biases):
+  # A bias a prompt, so that the cotangents arrive before they are summed.
+  offsets = _every_time(biases, x_gates, x_gates[0].shape[1])
+  scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels)
+  states, pull_back = jax.vjp(scan, x_gates, offsets)
+  return states, (states, pull_back)
+
+
+def _scan_cells_backward(cell, num_carries, residuals, cotangents):
+  states, pull_back = residuals
+  x_cotangents, offset_cotangents = pull_back(cotangents)
+  kernel_cotangents = [
+    # h_0 = 0 contributes nothing, so h_1, ..., h_{N-1} meet the later offsets.
+    jnp.einsum("tnh,tng->hg", h[:-1], c[1:])
+    for h, c in zip(states, offset_cotangents, strict=True)
+  ]
+  bias_cotangents = [jnp.sum(c, axis=(0, 1)) for c in offset_cotangents]
+  return x_cotangents, kernel_cotangents, bias_cotangents
+
+
+scan_cells.defvjp(_scan_cells_forward, _scan_cells_backward)
+
+
+class _Bidirectional(nn.Module):
+  """Both directions of one recurrent layer, and a linear read-out per position.
+
+  Attributes:
+    units: hidden units a direction (d_h).
+    scheme: initial weights. "torch": all of the layer's from U(+-1/sqrt(units)),
+      two biases a gate. "flax": LeCun-normal input and orthogonal recurrent
+      kernels, zero biases.
+  """
+
+  units: int = 500
+  scheme: Scheme = "torch"
+
+  # Set by subclasses: gates of the cell, arrays in its carry, the cell.
+  gates = 0
+  num_carries = 1
+  cell = staticmethod(relu_cell)
+
+  def _parameters(self, direction: str, d_in: int) -> tuple[jax.Array, ...]:
+    width = self.gates * self.units
+    if self.scheme == "torch":
+      inits: list[Any] = [uniform(1 / math.sqrt(self.units))] * 4
+    else:
+      zeros = nn.initializers.zeros_init()
+      inits = [
+        nn.initializers.lecun_normal(),
+        nn.initializers.orthogonal(),
+        zeros,
+        zeros,
+      ]
+    names = ("input_kernel", "hidden_kernel", "input_bias", "hidden_bias")
+    shapes = ((d_in, width), (self.units, width), (width,), (width,))
+    return tuple(
+      self.param(f"{direction}_{name}", init, shape)
+      for name, init, shape in zip(names, inits, shapes, strict=True)
+    )
+
+  @nn.compact
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
+    """Maps embedded tokens to one prediction a position."""
+    times_first = jnp.swapaxes(inputs, 0, 1)  # [N n D]
+    x_gates, kernels, biases = [], [], []
+    for direction, tokens in (("forward", times_first), ("backward", times_first[::-1])):
+      w_i, w_h, b_i, b_h = self._parameters(direction, inputs.shape[-1])
+      x_gates.append(tokens @ w_i + b_i)
+      kernels.append(w_h)
+      biases.append(b_h)
+    h_forward, h_backward = scan_cells(
+      self.cell, self.num_carries, x_gates, kernels, biases
+    )
+    states = jnp.concatenate([h_forward, h_backward[::-1]], axis=-1)
+    outputs = linear(self.scheme, 2 * self.units, 1, name="output")(states)[..., 0]
+    return outputs.T
+
+
+class GRU(_Bidirectional):
+  gates = 3
+  cell = staticmethod(gru_cell)
+
+
+class LSTM(_Bidirectional):
+  gates = 4
+  num_carries = 2
+  cell = staticmethod(lstm_cell)
+
+
+class RNN(_Bidirectional):
+  gates = 1
+  cell = staticmethod(relu_cell)
+
+
+for _layer, _equations in ((GRU, gru_cell), (LSTM, lstm_cell), (RNN, relu_cell)):
+  _layer.__doc__ = f"""A bidirectional layer of {_layer.__name__} cells and a linear read-out.
+
+  Equations: `{_equations.__name__}`. Attributes: `units`, hidden units a direction;
+  `scheme`, initial weights, "torch" (all U(+-1/sqrt(units))) or "flax".
+  """

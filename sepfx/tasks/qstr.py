@@ -1,0 +1,226 @@
+"""q-sparse token regression (Definition 2), its prompts and their encoding."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sepfx.errors import InvalidSetting, require
+from sepfx.tasks import codes as codes_lib
+from sepfx.tasks import indices as indices_lib
+from sepfx.tasks.indices import IndexDistribution
+from sepfx.tasks.links import Linear, Link
+
+_NAMES = {indices_lib.independent: "qstr", indices_lib.shared: "simple_qstr"}
+
+
+class Planted(NamedTuple):
+  """What a task hides from the learner: its codes and its link's parameters."""
+
+  codes: Float[Array, "N d_e"]
+  link: Any
+
+
+class Prompts(NamedTuple):
+  """A sample of n prompts and labels (Definition 2), indices counted from 0."""
+
+  tokens: Float[Array, "n N d"]
+  indices: Int[Array, "n N q"]
+  labels: Float[Array, "n N"]
+
+
+@dataclasses.dataclass(frozen=True)
+class QSTR:
+  """The qSTR data-generating model: y_i = g(x_{t_i1}, ..., x_{t_iq}).
+
+  Pure: every method's randomness comes from its key. Two tasks that differ in
+  `indices` alone share their planted parameters.
+
+  Attributes:
+    length: N, number of tokens in a prompt.
+    token_dim: d.
+    sparsity: q, number of tokens a label depends on, 1 <= q <= N.
+    indices: distribution of (t_1, ..., t_N).
+    link: g.
+    codes: kind of position codes, see `sepfx.tasks.codes.draw_codes`.
+    code_dim: d_e; None for floor(5 ln N).
+    token_scales: function N -> [N] of the standard deviations sigma_i, with
+      x_i ~ N(0, sigma_i^2 I_d); None for ones.
+    encoding_prefactor: True multiplies the codes by sqrt(d/q) (the theory,
+      section 3); False leaves them at unit norm (the published experiments).
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  length: int = 10
+  token_dim: int = 10
+  sparsity: int = 1
+  indices: IndexDistribution = indices_lib.independent
+  link: Link = Linear()
+  codes: str = "rademacher"
+  code_dim: int | None = None
+  token_scales: Callable[[int], Any] | None = None
+  encoding_prefactor: bool = False
+
+  def __post_init__(self):
+    require(self.length >= 2, "lengths", self.length, "integers >= 2")
+    require(self.token_dim >= 1, "token_dim", self.token_dim, "an integer >= 1")
+    require(
+      1 <= self.sparsity <= self.length,
+      "sparsity",
+      self.sparsity,
+      f"an integer from 1 to the length, here {self.length}",
+    )
+    require(
+      isinstance(self.link, Link), "link", self.link, "a Link, such as Custom(function)"
+    )
+    require(
+      self.codes in codes_lib.KINDS,
+      "codes",
+      self.codes,
+      f"one of {', '.join(codes_lib.KINDS)}",
+    )
+    require(
+      self.code_dim is None or self.code_dim >= 1,
+      "code_dim",
+      self.code_dim,
+      "an integer >= 1, or None for floor(5 ln N)",
+    )
+    scales = self.scales
+    require(
+      scales.shape == (self.length,) and bool(np.all(scales >= 0)),
+      "token_scales",
+      scales,
+      f"a function that returns {self.length} non-negative numbers",
+    )
+    if isinstance(self.indices, indices_lib.HalfFixed):
+      require(
+        2 * self.sparsity < self.length,
+        "sparsity",
+        self.sparsity,
+        f"less than length/2 = {self.length / 2} with half-fixed indices",
+      )
+
+  @property
+  def name(self) -> str:
+    """The name that records carry: qstr, simple_qstr or another distribution's."""
+    if self.indices in _NAMES:
+      return _NAMES[self.indices]
+    kind = getattr(self.indices, "__name__", type(self.indices).__name__)
+    return f"qstr_{kind.lower()}"
+
+  @property
+  def scales(self) -> np.ndarray:
+    """Standard deviations of the tokens' coordinates, [N]."""
+    if self.token_scales is None:
+      return np.ones(self.length, np.float32)
+    return np.asarray(self.token_scales(self.length), np.float32)
+
+  @property
+  def resolved_code_dim(self) -> int:
+    """d_e."""
+    return self.code_dim or codes_lib.default_code_dim(self.length)
+
+  @property
+  def input_dim(self) -> int:
+    """D = d + (q + 1) d_e, the dimension of an encoded token."""
+    return self.token_dim + (self.sparsity + 1) * self.resolved_code_dim
+
+  def init(self, key: PRNGKeyArray) -> Planted:
+    """Draws the planted parameters. Consumes `key`."""
+    key_codes, key_link = jax.random.split(key)
+    return Planted(
+      codes_lib.draw_codes(key_codes, self.codes, self.length, self.resolved_code_dim),
+      self.link.init(key_link, self.sparsity, self.token_dim),
+    )
+
+  def sample(self, key: PRNGKeyArray, planted: Planted, num_prompts: int) -> Prompts:
+    """Draws `num_prompts` independent prompts with their labels. Consumes `key`."""
+    key_tokens, key_indices = jax.random.split(key)
+    scales = jnp.asarray(self.scales)
+    shape = (num_prompts, self.length, self.token_dim)
+    tokens = scales[:, None] * jax.random.normal(key_tokens, shape)
+    t = self.indices(key_indices, num_prompts, self.length, self.sparsity)
+    return Prompts(tokens, t, self.label(planted, tokens, t))
+
+  def label(
+    self, planted: Planted, tokens: Float[Array, "n N d"], t: Int[Array, "n N q"]
+  ) -> Float[Array, "n N"]:
+    """Returns y_i = g(x_{t_i1}, ..., x_{t_iq}) (Definition 2)."""
+    n = tokens.shape[0]
+    flat = t.reshape(n, -1, 1)
+    named = jnp.take_along_axis(tokens, flat, axis=1)
+    named = named.reshape(n, self.length, self.sparsity, self.token_dim)
+    return self.link(planted.link, named, jnp.asarray(self.scales)[t])
+
+  def encode(self, planted: Planted, prompts: Prompts) -> Float[Array, "n N D"]:
+    """Returns z_i = (x_i, c omega_i, c omega_{t_i1}, ..., c omega_{t_iq}).
+
+    c = sqrt(d/q) with `encoding_prefactor` (section 3), else 1 (as published).
+    """
+    n = prompts.tokens.shape[0]
+    c = math.sqrt(self.token_dim / self.sparsity) if self.encoding_prefactor else 1.0
+    codes = c * planted.codes
+    own = jnp.broadcast_to(codes, (n, *codes.shape))
+    named = codes[prompts.indices].reshape(n, self.length, -1)
+    return jnp.concatenate([prompts.tokens, own, named], axis=-1)
+
+  def variance(self) -> float:
+    """Var(y), averaged over positions: the risk of the best constant.
+
+    Exact where the link knows it; otherwise from 20,000 prompts of one fixed
+    planted draw.
+    """
+    exact = self.link.variance(self.sparsity, self.token_dim)
+    if exact is not None and self.token_scales is None:
+      return exact
+    planted = self.init(jax.random.key(0))
+    labels = self.sample(jax.random.key(1), planted, 20_000).labels
+    return float(jnp.mean(jnp.var(labels, axis=0)))
+
+  def uniform_attention_risk(self) -> float | None:
+    """Risk of the best linear read-out of the prompt's mean token.
+
+    (1 - 1/N) for the linear link on average over u, and 1/q - 1/N for the
+    mean; None for links that are not linear or tokens that are not isotropic.
+    """
+    if self.token_scales is not None:
+      return None
+    if self.link.name not in ("linear", "mean"):
+      return None
+    return self.variance() - 1 / self.length
+
+  def check_draw(self, keys: PRNGKeyArray) -> None:
+    """Raises `InvalidSetting` if the codes of one of `keys` [k] cannot be drawn.
+
+    The same draws as `init` makes from the same keys.
+    """
+    if self.codes == "rademacher":
+      return
+    if self.codes == "distinct" and self.length > 2**self.resolved_code_dim:
+      possible = False
+    else:
+      drawn = jax.jit(jax.vmap(lambda key: self.init(key).codes))(keys)
+      possible = bool(jnp.all(jnp.isfinite(drawn)))
+    if not possible:
+      wanted = "distinct" if self.codes == "distinct" else "of coherence <= 1/2"
+      raise InvalidSetting(
+        "code_dim",
+        self.resolved_code_dim,
+        f"a dimension in which {self.length} codes that are {wanted} can be found "
+        f"(no candidate was accepted in {codes_lib.MAX_TRIES} tries; the default "
+        f"for this length is {codes_lib.default_code_dim(self.length)})",
+      )
+
+
+def first_half_scales(length: int) -> np.ndarray:
+  """sigma_i = 1 for i < N/2 and 0 for i >= N/2, i from 1 (Propositions 3, 21)."""
+  return (2 * np.arange(1, length + 1) < length).astype(np.float32)

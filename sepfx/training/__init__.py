@@ -1,0 +1,27 @@
+"""How one trial learns: pure `init` and `advance`, risks, outcomes."""
+
+from sepfx.training.online import Online, OnlineTrial, Seeds, State, World
+from sepfx.training.outcomes import Curve, Outcome, Passage, curve, passages
+from sepfx.training.risks import (
+  averaged_risk,
+  pointwise_risk,
+  population_risk,
+  prompt_errors,
+)
+
+__all__ = [
+  "Curve",
+  "Online",
+  "OnlineTrial",
+  "Outcome",
+  "Passage",
+  "Seeds",
+  "State",
+  "World",
+  "averaged_risk",
+  "curve",
+  "passages",
+  "pointwise_risk",
+  "population_risk",
+  "prompt_errors",
+]

@@ -1,0 +1,308 @@
+"""The online protocol: one trial, from its keys to its first passages.
+
+A fresh batch every step; after every `check_every` steps the test loss; n(tau) is
+the number of training prompts consumed when that loss is first below tau.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from sepfx.errors import InvalidSetting, require
+from sepfx.training.risks import averaged_risk, prompt_errors
+
+# Prompts evaluated at once, and the part of the test set that the screen reads.
+_CHUNK = 500
+_SCREEN = 250
+# Standard errors by which the screen must clear every open threshold. At six the
+# chance that it hides a crossing is below 1e-9 a check.
+_SCREEN_MARGIN = 6.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Online:
+  """Settings of the online protocol.
+
+  Attributes:
+    thresholds: test losses tau whose first passage is timed, descending.
+    optimizer: any optax transformation; the default is the published AdamW.
+    batch_size: fresh prompts a step.
+    check_every: steps between evaluations.
+    num_test: test prompts, drawn once a trial.
+    max_samples: training prompts after which a trial is censored.
+    screen: estimate the test loss on a few of the prompts first, and in full
+      only where the estimate does not clear every open threshold.
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  thresholds: tuple[float, ...] = (0.7,)
+  optimizer: optax.GradientTransformation = optax.adamw(1e-3, weight_decay=0.01)
+  batch_size: int = 64
+  check_every: int = 10
+  num_test: int = 5000
+  max_samples: int = 1_000_000
+  screen: bool = True
+
+  def __post_init__(self):
+    require(len(self.thresholds) > 0, "thresholds", self.thresholds, "at least one")
+    for threshold in self.thresholds:
+      require(
+        math.isfinite(threshold) and threshold > 0,
+        "thresholds",
+        threshold,
+        "positive finite numbers",
+      )
+    thresholds = tuple(sorted(set(map(float, self.thresholds)), reverse=True))
+    object.__setattr__(self, "thresholds", thresholds)
+    for name in ("batch_size", "check_every", "num_test"):
+      value = getattr(self, name)
+      require(value >= 1, name, value, "an integer >= 1")
+    require(
+      self.num_checks >= 1,
+      "max_samples",
+      self.max_samples,
+      f"at least batch_size * check_every = {self.batch_size * self.check_every}, "
+      "the prompts before the first evaluation",
+    )
+
+  @property
+  def num_checks(self) -> int:
+    """Evaluations that the budget allows."""
+    return self.max_samples // (self.batch_size * self.check_every)
+
+
+class Seeds(NamedTuple):
+  """All randomness of a trial: `task` draws what is planted, `trial` the rest."""
+
+  trial: PRNGKeyArray
+  task: PRNGKeyArray
+
+
+class Reference(NamedTuple):
+  """The last full evaluation, from which the screen extrapolates."""
+
+  errors: Float[Array, " m"]
+  loss: Float[Array, ""]
+
+
+class State(NamedTuple):
+  """A trial in progress (C checks, K thresholds)."""
+
+  seeds: Seeds
+  params: Any
+  opt_state: Any
+  step: Int[Array, ""]
+  checks: Int[Array, ""]
+  curve: Float[Array, " C"]  # test loss after each check; NaN where not yet
+  exact: Bool[Array, " C"]  # False where the screen's estimate stands
+  crossings: Int[Array, " K"]  # step of first passage; 0 where not yet
+  diverged_at: Int[Array, ""]  # step of the first loss not finite; 0 if none
+  reference: Reference
+  active: Bool[Array, ""]
+
+
+def select(condition: Bool[Array, ""], new: State, old: State) -> State:
+  """Returns `new` where the condition holds, else `old`, sharing what they share."""
+  return jax.tree.map(
+    lambda a, b: a if a is b else jnp.where(condition, a, b), new, old
+  )
+
+
+class World(NamedTuple):
+  """What a trial's seeds fix for its whole length; recomputed, never stored."""
+
+  planted: Any
+  test: Any
+  data_key: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineTrial:
+  """One trial as pure functions: `init(seeds)`, then `advance(state, world)`.
+
+  `advance` is `train`, `screen` and, where the screen cannot decide, `evaluate`.
+  They are separate so that an ensemble under `vmap`, which would turn a lane's own
+  branch into both branches, can decide for all of its lanes at once.
+
+  Attributes:
+    task: what the training prompts are drawn from.
+    test_task: what the test prompts are drawn from; shares `task`'s planted
+      parameters.
+    model: a `flax.linen` module [n N D] -> [n N] with parameters only.
+    protocol: the settings.
+  """
+
+  task: Any
+  test_task: Any
+  model: nn.Module
+  protocol: Online
+
+  @property
+  def _screen_size(self) -> int:
+    return min(_SCREEN, self.protocol.num_test)
+
+  def check_model(self, name: str) -> None:
+    """Raises `InvalidSetting` unless the model maps [n N D] to [n N].
+
+    Only shapes are computed.
+
+    Args:
+      name: how the model was asked for, for the message.
+    """
+    shape = (2, self.task.length, self.task.input_dim)
+    takes = f"a module that maps inputs {list(shape)} to outputs {list(shape[:2])}"
+    inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
+    try:
+      variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
+      outputs = jax.eval_shape(self.model.apply, variables, inputs)
+    except Exception as error:
+      raise InvalidSetting("models", name, f"{takes} (it raised: {error})") from error
+    if set(variables) - {"params"}:
+      extra = ", ".join(sorted(set(variables) - {"params"}))
+      raise InvalidSetting(
+        "models", name, f"a module with parameters only (it also has {extra})"
+      )
+    got = getattr(outputs, "shape", None)
+    if got != shape[:2]:
+      described = list(got) if got is not None else type(outputs).__name__
+      raise InvalidSetting("models", name, f"{takes} (it gave {described})")
+
+  def init(self, seeds: Seeds) -> State:
+    """Returns the state before the first step."""
+    weights_key, _, _ = jax.random.split(seeds.trial, 3)
+    inputs = jnp.zeros((1, self.task.length, self.task.input_dim))
+    params = self.model.init(weights_key, inputs).get("params", {})
+    checks, thresholds = self.protocol.num_checks, len(self.protocol.thresholds)
+    return State(
+      seeds=seeds,
+      params=params,
+      opt_state=self.protocol.optimizer.init(params),
+      step=jnp.int32(0),
+      checks=jnp.int32(0),
+      curve=jnp.full(checks, jnp.nan),
+      exact=jnp.zeros(checks, bool),
+      crossings=jnp.zeros(thresholds, jnp.int32),
+      diverged_at=jnp.int32(0),
+      reference=Reference(jnp.full(self._screen_size, jnp.nan), jnp.float32(jnp.nan)),
+      active=jnp.array(True),
+    )
+
+  def world(self, seeds: Seeds) -> World:
+    """Draws what stays fixed: planted parameters and test prompts."""
+    _, data_key, test_key = jax.random.split(seeds.trial, 3)
+    planted = self.task.init(seeds.task)
+    test = self.test_task.sample(test_key, planted, self.protocol.num_test)
+    return World(planted, test, data_key)
+
+  def advance(self, state: State, world: World) -> State:
+    """Trains to the next check and evaluates: the whole protocol is its iteration."""
+    state, decided = self.screen(self.train(state, world), world)
+    return jax.lax.cond(decided, lambda s, _: s, self.evaluate, state, world)
+
+  def train(self, state: State, world: World) -> State:
+    """Takes `check_every` steps on the averaged risk (2.2), a fresh batch each."""
+
+    def loss_fn(params, sample):
+      inputs = self.task.encode(world.planted, sample)
+      return averaged_risk(self.model.apply({"params": params}, inputs), sample.labels)
+
+    def one_step(_, carry):
+      params, opt_state, step, diverged_at = carry
+      batch_key = jax.random.fold_in(world.data_key, step)
+      sample = self.task.sample(batch_key, world.planted, self.protocol.batch_size)
+      loss, grads = jax.value_and_grad(loss_fn)(params, sample)
+      updates, opt_state = self.protocol.optimizer.update(grads, opt_state, params)
+      step = step + 1
+      first_bad = ~jnp.isfinite(loss) & (diverged_at == 0)
+      diverged_at = jnp.where(first_bad, step, diverged_at)
+      return optax.apply_updates(params, updates), opt_state, step, diverged_at
+
+    carry = (state.params, state.opt_state, state.step, state.diverged_at)
+    carry = jax.lax.fori_loop(0, self.protocol.check_every, one_step, carry)
+    params, opt_state, step, diverged_at = carry
+    finite = jax.tree.reduce(
+      jnp.logical_and,
+      jax.tree.map(lambda a: jnp.all(jnp.isfinite(a)), params),
+      jnp.array(True),
+    )
+    diverged_at = jnp.where(~finite & (diverged_at == 0), step, diverged_at)
+    return state._replace(
+      params=params, opt_state=opt_state, step=step, diverged_at=diverged_at
+    )
+
+  def screen(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
+    """Estimates the test loss on the first prompts of the test set.
+
+    The estimate is the last full evaluation's loss plus the mean change of the
+    screened prompts' errors since then. Between two checks of a slow model most of
+    a prompt's error stays what it was, so the change has a far smaller spread than
+    the errors, and few prompts suffice.
+
+    Returns:
+      The state, with the estimate recorded if it decides that no open threshold is
+      crossed, and whether it decides.
+    """
+    if not self.protocol.screen or self._screen_size == self.protocol.num_test:
+      return state, jnp.array(False)
+    part = jax.tree.map(lambda a: a[: self._screen_size], world.test)
+    change = self._errors(state.params, world, part) - state.reference.errors
+    estimate = state.reference.loss + jnp.mean(change)
+    spread = jnp.std(change, ddof=1) / math.sqrt(self._screen_size)
+    thresholds = jnp.array(self.protocol.thresholds)
+    highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
+    # False when anything is NaN: at the first check, and when a trial diverges.
+    decided = estimate - _SCREEN_MARGIN * spread > highest_open
+    recorded = self._record(state, estimate, exact=False)
+    return select(decided, recorded, state), decided
+
+  def evaluate(self, state: State, world: World) -> State:
+    """Evaluates the test loss in full and records it."""
+    errors = []
+    whole = self.protocol.num_test // _CHUNK * _CHUNK
+    if whole:
+      chunks = jax.tree.map(
+        lambda a: a[:whole].reshape(-1, _CHUNK, *a.shape[1:]), world.test
+      )
+      mapped = jax.lax.map(lambda c: self._errors(state.params, world, c), chunks)
+      errors.append(mapped.reshape(-1))
+    if whole < self.protocol.num_test:
+      rest = jax.tree.map(lambda a: a[whole:], world.test)
+      errors.append(self._errors(state.params, world, rest))
+    errors = jnp.concatenate(errors)
+    loss = jnp.mean(errors)
+    reference = Reference(errors[: self._screen_size], loss)
+    return self._record(state._replace(reference=reference), loss, exact=True)
+
+  def _errors(self, params, world: World, sample) -> Float[Array, " n"]:
+    inputs = self.test_task.encode(world.planted, sample)
+    return prompt_errors(self.model.apply({"params": params}, inputs), sample.labels)
+
+  def _record(self, state: State, loss: Float[Array, ""], *, exact: bool) -> State:
+    """Writes the loss of this check down and decides whether the trial ends."""
+    bad = ~jnp.isfinite(loss) & (state.diverged_at == 0)
+    diverged_at = jnp.where(bad, state.step, state.diverged_at)
+    below = loss < jnp.array(self.protocol.thresholds)
+    passed = below & (state.crossings == 0) & (diverged_at == 0)
+    crossings = jnp.where(passed, state.step, state.crossings)
+    checks = state.checks + 1
+    ended = (
+      jnp.all(crossings > 0) | (diverged_at > 0) | (checks >= self.protocol.num_checks)
+    )
+    return state._replace(
+      checks=checks,
+      curve=state.curve.at[state.checks].set(loss),
+      exact=state.exact.at[state.checks].set(exact),
+      crossings=crossings,
+      diverged_at=diverged_at,
+      active=~ended,
+    )
