@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import jax
+import matplotlib.figure
+import optax
 from absl import app, flags, logging
 
 from sepfx import InvalidSetting
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import require
 
 
 def main(experiment: Callable[[], None]) -> None:
@@ -45,3 +52,26 @@ def prepare_jax() -> None:
   if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     jax.config.update("jax_compilation_cache_dir", os.path.join(base, "sepfx", "jax"))
+
+
+def settings_of(a_flag: str, free: Collection[str]) -> dict[str, Any]:
+  """Returns the flags of the module that defines `a_flag`, without the free ones."""
+  module = flags.FLAGS.find_module_defining_flag(a_flag)
+  own = flags.FLAGS.flags_by_module_dict()[module]
+  return {flag.name: flag.value for flag in own if flag.name not in free}
+
+
+def adamw(settings: dict[str, Any]) -> optax.GradientTransformation:
+  """AdamW from `learning_rate` and `weight_decay`; weight decay on every parameter."""
+  rate, decay = settings["learning_rate"], settings["weight_decay"]
+  require(math.isfinite(rate) and rate > 0, "learning_rate", rate, "a positive number")
+  require(math.isfinite(decay) and decay >= 0, "weight_decay", decay, "a number >= 0")
+  return optax.adamw(rate, weight_decay=decay)
+
+
+def write_figure(directory: RunDirectory, figure: matplotlib.figure.Figure) -> None:
+  """Writes figure.png and figure.pdf."""
+  for kind in ("png", "pdf"):
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150)
+    directory.write(f"figure.{kind}", buffer.getvalue())

@@ -14,9 +14,6 @@ import dataclasses
 import json
 import pathlib
 
-import jax
-import numpy as np
-import optax
 import rich.console
 import rich.table
 from absl import flags
@@ -27,6 +24,7 @@ from sepfx.analysis import figures, summarise
 from sepfx.ensembles import TASK_DRAWS, Cell, grid, run
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
@@ -94,8 +92,7 @@ def _numbers(name: str, kind: type, takes: str) -> list:
 
 def _settings() -> dict:
   """The settings that stand in config.json, in one form however they were given."""
-  own = FLAGS.flags_by_module_dict()[FLAGS.find_module_defining_flag("lengths")]
-  settings = {flag.name: flag.value for flag in own if flag.name not in _FREE}
+  settings = command_line.settings_of("lengths", _FREE)
   settings["lengths"] = _numbers("lengths", int, "integers >= 2")
   settings["thresholds"] = _numbers("thresholds", float, "positive numbers")[::-1]
   settings["models"] = list(dict.fromkeys(FLAGS.models))
@@ -103,9 +100,7 @@ def _settings() -> dict:
 
 
 def _cells(settings: dict) -> list[Cell]:
-  for name in ("learning_rate",):
-    require(settings[name] > 0, name, settings[name], "a positive number")
-  require(settings["weight_decay"] >= 0, "weight_decay", settings["weight_decay"], ">= 0")
+  optimizer = command_line.adamw(settings)
   lengths = settings["lengths"]
   require(len(lengths) > 0 and lengths[0] >= 2, "lengths", lengths, "integers >= 2")
   task = QSTR(
@@ -125,9 +120,7 @@ def _cells(settings: dict) -> list[Cell]:
     lengths,
     Online(
       thresholds=tuple(settings["thresholds"]),
-      optimizer=optax.adamw(
-        settings["learning_rate"], weight_decay=settings["weight_decay"]
-      ),
+      optimizer=optimizer,
       batch_size=settings["batch_size"],
       check_every=settings["check_every"],
       num_test=settings["num_test"],
@@ -196,20 +189,19 @@ def main() -> None:
   published = _read_published(settings["published"])
   num_trials, seed = settings["num_trials"], settings["seed"]
   console = rich.console.Console()
-  with RunDirectory(
-    FLAGS.output_dir, settings, cells, num_trials, jax.devices()
-  ) as directory:
-    with Progress(len(cells) * num_trials - len(directory.finished), console) as progress:
+  with RunDirectory(FLAGS.output_dir, settings) as directory:
+    files = TrialFiles(directory, cells, num_trials)
+    with Progress(len(cells) * num_trials - len(files.finished), console) as progress:
       for _ in run(
         cells,
         seed=seed,
         num_trials=num_trials,
         lanes=FLAGS.lanes,
-        finished=directory.finished,
-        watchers=(directory, progress),
+        finished=files.finished,
+        watchers=(files, progress),
       ):
         pass
-    records, curves = directory.complete()
+    records, curves = files.complete()
     protocol = cells[0].trial.protocol
     budget = protocol.num_checks * protocol.check_every * protocol.batch_size
     uniform_risk = {
@@ -217,10 +209,9 @@ def main() -> None:
       for cell in cells
     }
     summary = summarise(records, budget, uniform_risk)
-    (directory.path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     figure = figures.sample_complexity(records, curves, summary, uniform_risk, published)
-    for kind in ("png", "pdf"):
-      figure.savefig(directory.path / f"figure.{kind}", dpi=150)
+    command_line.write_figure(directory, figure)
   _print_table(console, summary)
   console.print(f"figure: {directory.path / 'figure.png'}", highlight=False)
 

@@ -72,8 +72,7 @@ def _advance_mapped(trial: OnlineTrial):
 def _advance_vmapped(trial: OnlineTrial):
   """All lanes in one batched program: the right form on an accelerator.
 
-  Branches are taken for all lanes together: the full evaluation runs if any active
-  lane's screen could not decide.
+  An evaluation reads on until every active lane's screen has decided.
   """
   select_lanes = jax.vmap(select)
 
@@ -92,15 +91,8 @@ def _advance_vmapped(trial: OnlineTrial):
 
     def check(carry):
       k, before = carry
-      states, decided = jax.vmap(trial.screen)(
-        jax.vmap(trial.train)(before, worlds), worlds
-      )
-      states = jax.lax.cond(
-        jnp.any(before.active & ~decided),
-        lambda: select_lanes(decided, states, jax.vmap(trial.evaluate)(states, worlds)),
-        lambda: states,
-      )
-      return k + 1, select_lanes(before.active, states, before)
+      after = jax.vmap(trial.advance)(before, worlds)
+      return k + 1, select_lanes(before.active, after, before)
 
     return jax.lax.while_loop(unfinished, check, (jnp.int32(0), states))[1]
 

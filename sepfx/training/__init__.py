@@ -1,5 +1,6 @@
 """How one trial learns: pure `init` and `advance`, risks, outcomes."""
 
+from sepfx.training.epochs import EpochState, EpochTraining
 from sepfx.training.online import Online, OnlineTrial, Seeds, State, World
 from sepfx.training.outcomes import Curve, Outcome, Passage, curve, passages
 from sepfx.training.risks import (
@@ -11,6 +12,8 @@ from sepfx.training.risks import (
 
 __all__ = [
   "Curve",
+  "EpochState",
+  "EpochTraining",
   "Online",
   "OnlineTrial",
   "Outcome",

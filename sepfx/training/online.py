@@ -19,11 +19,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sepfx.errors import InvalidSetting, require
 from sepfx.training.risks import averaged_risk, prompt_errors
 
-# Prompts evaluated at once, and the part of the test set that the screen reads.
-_CHUNK = 500
-_SCREEN = 250
+# Prompts evaluated at once; after each such chunk the screen may decide.
+_CHUNK = 250
 # Standard errors by which the screen must clear every open threshold. At six the
-# chance that it hides a crossing is below 1e-9 a check.
+# chance that it hides a crossing is below 1e-9 a look.
 _SCREEN_MARGIN = 6.0
 
 
@@ -38,8 +37,8 @@ class Online:
     check_every: steps between evaluations.
     num_test: test prompts, drawn once a trial.
     max_samples: training prompts after which a trial is censored.
-    screen: estimate the test loss on a few of the prompts first, and in full
-      only where the estimate does not clear every open threshold.
+    screen: stop an evaluation as soon as the prompts read so far show that the test
+      loss clears every open threshold; first passages are the same without it.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -89,9 +88,9 @@ class Seeds(NamedTuple):
 
 
 class Reference(NamedTuple):
-  """The last full evaluation, from which the screen extrapolates."""
+  """The last full evaluation, from which the screen extrapolates (M test prompts)."""
 
-  errors: Float[Array, " m"]
+  errors: Float[Array, " M"]
   loss: Float[Array, ""]
 
 
@@ -111,7 +110,7 @@ class State(NamedTuple):
   active: Bool[Array, ""]
 
 
-def select(condition: Bool[Array, ""], new: State, old: State) -> State:
+def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
   """Returns `new` where the condition holds, else `old`, sharing what they share."""
   return jax.tree.map(
     lambda a, b: a if a is b else jnp.where(condition, a, b), new, old
@@ -130,10 +129,6 @@ class World(NamedTuple):
 class OnlineTrial:
   """One trial as pure functions: `init(seeds)`, then `advance(state, world)`.
 
-  `advance` is `train`, `screen` and, where the screen cannot decide, `evaluate`.
-  They are separate so that an ensemble under `vmap`, which would turn a lane's own
-  branch into both branches, can decide for all of its lanes at once.
-
   Attributes:
     task: what the training prompts are drawn from.
     test_task: what the test prompts are drawn from; shares `task`'s planted
@@ -148,8 +143,10 @@ class OnlineTrial:
   protocol: Online
 
   @property
-  def _screen_size(self) -> int:
-    return min(_SCREEN, self.protocol.num_test)
+  def _chunks(self) -> tuple[int, int]:
+    """Number of chunks of the test set, and prompts in each (the last may be padded)."""
+    size = min(_CHUNK, self.protocol.num_test)
+    return -(-self.protocol.num_test // size), size
 
   def check_model(self, name: str) -> None:
     """Raises `InvalidSetting` unless the model maps [n N D] to [n N].
@@ -193,7 +190,9 @@ class OnlineTrial:
       exact=jnp.zeros(checks, bool),
       crossings=jnp.zeros(thresholds, jnp.int32),
       diverged_at=jnp.int32(0),
-      reference=Reference(jnp.full(self._screen_size, jnp.nan), jnp.float32(jnp.nan)),
+      reference=Reference(
+        jnp.full(math.prod(self._chunks), jnp.nan), jnp.float32(jnp.nan)
+      ),
       active=jnp.array(True),
     )
 
@@ -201,13 +200,12 @@ class OnlineTrial:
     """Draws what stays fixed: planted parameters and test prompts."""
     _, data_key, test_key = jax.random.split(seeds.trial, 3)
     planted = self.task.init(seeds.task)
-    test = self.test_task.sample(test_key, planted, self.protocol.num_test)
+    test = self.test_task.sample(test_key, planted, math.prod(self._chunks))
     return World(planted, test, data_key)
 
   def advance(self, state: State, world: World) -> State:
     """Trains to the next check and evaluates: the whole protocol is its iteration."""
-    state, decided = self.screen(self.train(state, world), world)
-    return jax.lax.cond(decided, lambda s, _: s, self.evaluate, state, world)
+    return self.evaluate(self.train(state, world), world)
 
   def train(self, state: State, world: World) -> State:
     """Takes `check_every` steps on the averaged risk (2.2), a fresh batch each."""
@@ -240,54 +238,60 @@ class OnlineTrial:
       params=params, opt_state=opt_state, step=step, diverged_at=diverged_at
     )
 
-  def screen(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
-    """Estimates the test loss on the first prompts of the test set.
+  def evaluate(self, state: State, world: World) -> State:
+    """Evaluates the test loss, in full unless the screen decides, and records it.
 
-    The estimate is the last full evaluation's loss plus the mean change of the
-    screened prompts' errors since then. Between two checks of a slow model most of
-    a prompt's error stays what it was, so the change has a far smaller spread than
-    the errors, and few prompts suffice.
-
-    Returns:
-      The state, with the estimate recorded if it decides that no open threshold is
-      crossed, and whether it decides.
+    The prompts are read chunk by chunk. After each the screen estimates the loss as
+    that of the last full evaluation plus the mean change of the prompts read so far.
+    Between two checks most of a prompt's error stays what it was, so the change has
+    a far smaller spread than the errors, and few prompts suffice to see that no open
+    threshold can be crossed.
     """
-    if not self.protocol.screen or self._screen_size == self.protocol.num_test:
-      return state, jnp.array(False)
-    part = jax.tree.map(lambda a: a[: self._screen_size], world.test)
-    change = self._errors(state.params, world, part) - state.reference.errors
-    estimate = state.reference.loss + jnp.mean(change)
-    spread = jnp.std(change, ddof=1) / math.sqrt(self._screen_size)
+    num_chunks, size = self._chunks
+    num_test = self.protocol.num_test
     thresholds = jnp.array(self.protocol.thresholds)
     highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
-    # False when anything is NaN: at the first check, and when a trial diverges.
-    decided = estimate - _SCREEN_MARGIN * spread > highest_open
-    recorded = self._record(state, estimate, exact=False)
-    return select(decided, recorded, state), decided
 
-  def evaluate(self, state: State, world: World) -> State:
-    """Evaluates the test loss in full and records it."""
-    errors = []
-    whole = self.protocol.num_test // _CHUNK * _CHUNK
-    if whole:
-      chunks = jax.tree.map(
-        lambda a: a[:whole].reshape(-1, _CHUNK, *a.shape[1:]), world.test
+    def undecided(carry):
+      k, _, _, _, decided = carry
+      return (k < num_chunks) & ~decided
+
+    def read_chunk(carry):
+      k, errors, sums, _, _ = carry
+      sample = jax.tree.map(
+        lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
-      mapped = jax.lax.map(lambda c: self._errors(state.params, world, c), chunks)
-      errors.append(mapped.reshape(-1))
-    if whole < self.protocol.num_test:
-      rest = jax.tree.map(lambda a: a[whole:], world.test)
-      errors.append(self._errors(state.params, world, rest))
-    errors = jnp.concatenate(errors)
-    loss = jnp.mean(errors)
-    reference = Reference(errors[: self._screen_size], loss)
-    return self._record(state._replace(reference=reference), loss, exact=True)
+      inputs = self.test_task.encode(world.planted, sample)
+      predictions = self.model.apply({"params": state.params}, inputs)
+      own = prompt_errors(predictions, sample.labels)
+      old = jax.lax.dynamic_slice_in_dim(state.reference.errors, k * size, size)
+      change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)
+      sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])
+      errors = jax.lax.dynamic_update_slice_in_dim(errors, own, k * size, 0)
+      read = jnp.minimum((k + 1) * size, num_test)
+      mean = sums[0] / read
+      variance = (sums[1] - sums[0] * mean) / (read - 1)
+      spread = jnp.sqrt(variance / read * (1 - read / num_test))
+      estimate = state.reference.loss + mean
+      # False when anything is NaN: at the first check, and when a trial diverges.
+      clear = estimate - _SCREEN_MARGIN * spread > highest_open
+      decided = clear & (k + 1 < num_chunks) & self.protocol.screen
+      return k + 1, errors, sums, estimate, decided
 
-  def _errors(self, params, world: World, sample) -> Float[Array, " n"]:
-    inputs = self.test_task.encode(world.planted, sample)
-    return prompt_errors(self.model.apply({"params": params}, inputs), sample.labels)
+    start = (
+      jnp.int32(0),
+      jnp.zeros(num_chunks * size),
+      jnp.zeros(2),
+      jnp.float32(0),
+      ~state.active,  # under vmap, a lane that is idle must not keep others reading
+    )
+    _, errors, _, estimate, decided = jax.lax.while_loop(undecided, read_chunk, start)
+    full = Reference(errors, jnp.mean(errors[:num_test]))
+    reference = select(decided, state.reference, full)
+    loss = jnp.where(decided, estimate, full.loss)
+    return self._record(state._replace(reference=reference), loss, exact=~decided)
 
-  def _record(self, state: State, loss: Float[Array, ""], *, exact: bool) -> State:
+  def _record(self, state: State, loss: Float[Array, ""], *, exact) -> State:
     """Writes the loss of this check down and decides whether the trial ends."""
     bad = ~jnp.isfinite(loss) & (state.diverged_at == 0)
     diverged_at = jnp.where(bad, state.step, state.diverged_at)

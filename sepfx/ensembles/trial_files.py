@@ -1,0 +1,176 @@
+"""Keeps trials as they end: trials.csv and curves.npz of a run directory.
+
+While a run lasts, rows are appended to trials.csv and each ended trial's curve is a
+file of its own under checkpoints/; when it completes, the rows are sorted and the
+curves move into curves.npz.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import pathlib
+import shutil
+import urllib.parse
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.records import (
+  COLUMNS,
+  Result,
+  curve_array,
+  parse_row,
+  table,
+  trial_name,
+)
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import InvalidSetting
+
+
+class TrialFiles:
+  """The records of a run on disk; a `sepfx.ensembles.Watcher`.
+
+  Attributes:
+    finished: names of the trials (`trial_name`) that were recorded before.
+  """
+
+  def __init__(self, directory: RunDirectory, cells: Sequence[Cell], num_trials: int):
+    """Reads what is there.
+
+    Args:
+      directory: where; open.
+      cells: the grid.
+      num_trials: trials a cell.
+
+    Raises:
+      InvalidSetting: if trials.csv is malformed or not this grid's.
+    """
+    self._directory = directory
+    self._names = {
+      (*(str(v) for v in cell.coordinates.values()), str(k)): trial_name(cell, k)
+      for cell in cells
+      for k in range(num_trials)
+    }
+    self._thresholds = cells[0].trial.protocol.thresholds
+    self._rows = self._read_trials()
+    self.finished = frozenset(self._rows)
+
+  # What a Watcher is told.
+
+  def compiling(self, cell: Cell) -> None:
+    pass
+
+  def advanced(self, samples: int) -> None:
+    pass
+
+  def ended(self, result: Result) -> None:
+    """Records a trial: its curve first, so that a row promises a curve."""
+    self._checkpoints.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    np.save(buffer, curve_array(result.curve))
+    self._directory.write(self._curve_path(result.name), buffer.getvalue())
+    text = _csv_text(result.rows)
+    with open(self._trials, "a", newline="") as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    self._rows[result.name] = result.rows
+
+  # What a run does at its end.
+
+  def complete(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Puts records in their final form and returns them.
+
+    `trials.csv` is sorted by cell, trial and threshold, so that it does not depend on
+    the order in which trials ended; curves move into `curves.npz`.
+
+    Returns:
+      The records (`sepfx.ensembles.table`) and the curves by trial name, structured
+      arrays with fields samples, loss, exact.
+    """
+    names = [name for name in self._names.values() if name in self._rows]
+    rows = [row for name in names for row in self._rows[name]]
+    curves: dict[str, np.ndarray] = {}
+    for name in names:
+      stored = self._stored_curve(name)
+      assert stored is not None, name  # a row promises a curve
+      curves[name] = stored
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **curves)  # type: ignore[arg-type]
+    self._directory.write("curves.npz", buffer.getvalue())
+    self._directory.write("trials.csv", _csv_text([COLUMNS, *rows]))
+    shutil.rmtree(self._checkpoints, ignore_errors=True)
+    return table(rows), curves
+
+  # Files.
+
+  @property
+  def _trials(self) -> pathlib.Path:
+    return self._directory.path / "trials.csv"
+
+  @property
+  def _curves(self) -> pathlib.Path:
+    return self._directory.path / "curves.npz"
+
+  @property
+  def _checkpoints(self) -> pathlib.Path:
+    return self._directory.path / "checkpoints"
+
+  def _curve_path(self, name: str) -> str:
+    return f"checkpoints/{urllib.parse.quote(name, safe='=')}.npy"
+
+  def _stored_curve(self, name: str) -> np.ndarray | None:
+    path = self._directory.path / self._curve_path(name)
+    if path.exists():
+      return np.load(path)
+    if self._curves.exists():
+      with np.load(self._curves) as curves:
+        if name in curves:
+          return curves[name]
+    return None
+
+  def _read_trials(self) -> dict[str, list[tuple]]:
+    """Reads the trials of whom all is there, and cuts the file back to them."""
+    rows: dict[str, list[tuple]] = {}
+    text = self._trials.read_text() if self._trials.exists() else ""
+    complete, newline, cut = text.rpartition("\n")
+    if cut:
+      warnings.warn(
+        f"{self._trials}: the last line was cut short, its trial runs again: {cut!r}",
+        stacklevel=4,
+      )
+    lines = list(csv.reader(io.StringIO(complete + newline)))
+    if lines and tuple(lines[0]) != COLUMNS:
+      raise self._malformed(1, lines[0], f"the header {','.join(COLUMNS)}")
+    for number, fields in enumerate(lines[1:], start=2):
+      try:
+        row = parse_row(fields)
+      except ValueError as error:
+        raise self._malformed(number, fields, f"a row of a trial ({error})") from error
+      name = self._names.get(tuple(fields[: COLUMNS.index("threshold")]))
+      if name is None or row[COLUMNS.index("threshold")] not in self._thresholds:
+        raise self._malformed(number, fields, "a row of this run's grid")
+      rows.setdefault(name, []).append(row)
+    rows = {
+      name: own
+      for name, own in rows.items()
+      if len(own) == len(self._thresholds) and self._stored_curve(name) is not None
+    }
+    kept = [COLUMNS, *(row for trial in rows.values() for row in trial)]
+    self._directory.write("trials.csv", _csv_text(kept))
+    return rows
+
+  def _malformed(self, number: int, fields: list[str], takes: str) -> InvalidSetting:
+    where = f"{self._trials}, line {number}: {','.join(fields)}"
+    return InvalidSetting("output_dir", where, takes)
+
+
+def _csv_text(rows: Sequence[Sequence[Any]]) -> str:
+  buffer = io.StringIO()
+  csv.writer(buffer, lineterminator="\n").writerows(rows)
+  return buffer.getvalue()
