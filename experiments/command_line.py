@@ -56,8 +56,8 @@ def prepare_jax() -> None:
 
 def settings_of(a_flag: str, free: Collection[str]) -> dict[str, Any]:
   """Returns the flags of the module that defines `a_flag`, without the free ones."""
-  module = flags.FLAGS.find_module_defining_flag(a_flag)
-  own = flags.FLAGS.flags_by_module_dict()[module]
+  by_module = flags.FLAGS.flags_by_module_dict()
+  own = by_module[str(flags.FLAGS.find_module_defining_flag(a_flag))]
   return {flag.name: flag.value for flag in own if flag.name not in free}
 
 

@@ -79,7 +79,7 @@ flags.DEFINE_string(
 
 FLAGS = flags.FLAGS
 # Flags that do not change a result, only where and how it comes about.
-_FREE = ("lanes", "output_dir")
+_FREE = ("lanes", "output_dir", "published")
 
 
 def _numbers(name: str, kind: type, takes: str) -> list:
@@ -153,7 +153,7 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
     models = list(dict.fromkeys(cell["model"] for cell in cells))
     table = rich.table.Table(
       title=f"training prompts until the test MSE is below {threshold:g}",
-      caption="mean [95% interval]; > where trials never got there",
+      caption="mean [95% interval]; c: n ~ N^c",
     )
     table.add_column("N", justify="right")
     for model in models:
@@ -161,9 +161,7 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
     for length in sorted({cell["length"] for cell in cells}):
       by_model = {c["model"]: c for c in cells if c["length"] == length}
       table.add_row(str(length), *(_table_entry(by_model[model]) for model in models))
-    fitted = {
-      e["model"]: e for e in summary["exponents"] if e["threshold"] == threshold
-    }
+    fitted = {e["model"]: e for e in summary["exponents"] if e["threshold"] == threshold}
     if fitted:
       table.add_section()
       entries = [
@@ -175,6 +173,7 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
 
 
 def _table_entry(cell: dict) -> str:
+  # A restricted mean is a lower bound: some trials never got there.
   entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
   if cell["low"] is not None:
     entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
@@ -186,7 +185,7 @@ def _table_entry(cell: dict) -> str:
 def main() -> None:
   settings = _settings()
   cells = _cells(settings)
-  published = _read_published(settings["published"])
+  published = _read_published(FLAGS.published)
   num_trials, seed = settings["num_trials"], settings["seed"]
   console = rich.console.Console()
   with RunDirectory(FLAGS.output_dir, settings) as directory:

@@ -104,11 +104,11 @@ def _draw_counts(
     mean = np.array([cell["mean"] for cell in cells])
     bounds = np.array(
       [
-        [cell["low"] or cell["mean"], cell["high"] or cell["mean"]]
+        [cell["mean"] if cell[end] is None else cell[end] for end in ("low", "high")]
         for cell in cells  # a single trial has no interval
       ]
     ).T
-    # On a logarithmic axis an interval that reaches below zero ends at the floor.
+    # On a logarithmic axis an interval that reaches down to zero ends at the floor.
     below = mean - np.maximum(bounds[0], 0.2 * mean)
     axis.errorbar(
       x, mean, [below, bounds[1] - mean], **style, linewidth=2, markersize=6, capsize=3
@@ -196,43 +196,26 @@ def _draw_losses(
       va="top",
       fontsize=8,
     )
-  axis.set(xlabel="training prompts", ylabel="test MSE", title=f"test loss at N = {length}")
+  axis.set(
+    xlabel="training prompts", ylabel="test MSE", title=f"test loss at N = {length}"
+  )
   axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
   axis.grid(alpha=0.25)
 
 
 def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]:
-  handles = [
-    matplotlib.lines.Line2D([], [], **styles[model], linewidth=2, label=model)
-    for model in models
-  ]
-  dark = {"color": "black", "linestyle": "none"}
-  handles.append(
-    matplotlib.lines.Line2D([], [], **dark, marker="o", alpha=0.35, label="one trial")
-  )
-  handles.append(
-    matplotlib.lines.Line2D(
-      [], [], color="black", marker="|", markersize=10, label="mean and 95% interval"
-    )
-  )
+  def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
+    return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
+
+  handles = [handle(model, **styles[model], linewidth=2) for model in models]
+  handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
+  handles.append(handle("mean and 95% interval", marker="|", markersize=10))
   if np.any(records["outcome"] != "reached"):
-    handles.append(
-      matplotlib.lines.Line2D(
-        [], [], **dark, marker=r"$\uparrow$", markersize=11, label="threshold not reached"
-      )
-    )
+    arrow = {"linestyle": "none", "marker": r"$\uparrow$", "markersize": 11}
+    handles.append(handle("threshold not reached", **arrow))
   if published:
-    handles.append(
-      matplotlib.lines.Line2D(
-        [],
-        [],
-        color="black",
-        linestyle=":",
-        marker="o",
-        markerfacecolor="white",
-        label="published mean",
-      )
-    )
+    hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
+    handles.append(handle("published mean", **hollow))
   return handles
 
 

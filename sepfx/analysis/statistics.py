@@ -15,7 +15,7 @@ class Mean(NamedTuple):
 
   Attributes:
     mean: the estimate; a lower bound of E[n] where not every trial reached.
-    low, high: Student-t interval; NaN for a single trial.
+    low, high: Student-t interval, cut at 0 and the budget; NaN for a single trial.
     restricted: whether some trial did not reach the threshold.
   """
 
@@ -44,4 +44,4 @@ def restricted_mean(samples: np.ndarray, reached: np.ndarray, budget: int) -> Me
     return Mean(mean, np.nan, np.nan, restricted)
   error = float(scipy.stats.sem(values))
   half = error * float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-  return Mean(mean, mean - half, mean + half, restricted)
+  return Mean(mean, max(mean - half, 0.0), min(mean + half, float(budget)), restricted)

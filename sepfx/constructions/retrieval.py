@@ -109,7 +109,7 @@ def retrieval_transformer(
     for h in range(q):
       w_qk[h, named[h], own] = alpha * np.eye(d_e)
       hidden[h, :d] = network.W[:, h * d : (h + 1) * d].T
-    params = {
+    params: dict[str, Any] = {
       "W_QK": jnp.asarray(w_qk),
       "hidden": {"kernel": jnp.asarray(hidden.reshape(q * d_in, width))},
     }

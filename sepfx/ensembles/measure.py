@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import flax.linen as nn
@@ -21,6 +23,8 @@ from sepfx.training import Online, curve, passages
 # Lanes a device where they are vmapped. Fixed, so that it does not follow the number
 # of trials at hand: under vmap the width decides a program's last digits.
 _VMAPPED_LANES = 32
+# Cells whose programs are compiled while an earlier one runs.
+_COMPILING_AHEAD = 2
 # Wall time of one dispatch that the number of its checks is steered towards.
 _DISPATCH_SECONDS = 1.0
 
@@ -78,14 +82,28 @@ def run(
 def _run(cells, seed, num_trials, lanes, devices, finished, watchers):
   mapped = devices[0].platform == "cpu"
   lanes = lanes or (1 if mapped else _VMAPPED_LANES)
-  for cell in cells:
-    waiting = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
-    if not waiting:
-      continue
-    for watcher in watchers:
-      watcher.compiling(cell)
-    program = Lanes(cell.trial, devices, lanes, mapped=mapped)
-    yield from _run_cell(cell, program, cell.seeds(seed, num_trials), waiting, watchers)
+  waiting = {
+    cell.name: [k for k in range(num_trials) if trial_name(cell, k) not in finished]
+    for cell in cells
+  }
+  cells = [cell for cell in cells if waiting[cell.name]]
+  with ThreadPoolExecutor(max_workers=_COMPILING_AHEAD) as pool:
+    # Cells are compiled ahead while earlier ones run; no more than that, because each
+    # holds its lanes' memory.
+    programs: deque[Future[Lanes]] = deque()
+    ahead = iter(cells)
+    try:
+      for cell in cells:
+        for later in itertools.islice(ahead, 1 + _COMPILING_AHEAD - len(programs)):
+          programs.append(pool.submit(Lanes, later.trial, devices, lanes, mapped=mapped))
+        for watcher in watchers:
+          watcher.compiling(cell)
+        program = programs.popleft().result()
+        seeds = cell.seeds(seed, num_trials)
+        yield from _run_cell(cell, program, seeds, waiting[cell.name], watchers)
+    finally:
+      for unneeded in programs:
+        unneeded.cancel()
 
 
 def _run_cell(cell, lanes: Lanes, seeds, waiting, watchers) -> Iterator[Result]:

@@ -12,7 +12,12 @@ from sepfx.training import Curve, Passage
 
 COLUMNS = ("task", "model", "length", "trial", "threshold", "samples", "outcome")
 _TEXT = ("task", "model", "outcome")
-_TYPES: dict[str, type] = {"length": int, "trial": int, "threshold": float, "samples": int}
+_TYPES: dict[str, type] = {
+  "length": int,
+  "trial": int,
+  "threshold": float,
+  "samples": int,
+}
 
 
 class Result(NamedTuple):

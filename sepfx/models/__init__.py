@@ -10,8 +10,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
+import jax.numpy as jnp
+from jax import Array
 
 from sepfx.errors import InvalidSetting, require
 from sepfx.models.feedforward import FeedForward
@@ -28,6 +31,7 @@ __all__ = [
   "ResidualRNN",
   "Transformer",
   "build",
+  "predict",
   "query_key_products",
 ]
 
@@ -41,6 +45,11 @@ _PUBLISHED: dict[str, Callable[[int, int, int], nn.Module]] = {
   "residual_rnn": lambda N, d, H: ResidualRNN(),
 }
 NAMES = tuple(_PUBLISHED)
+
+
+def predict(model: nn.Module, params: Any, inputs: Array) -> Array:
+  """Applies a module that has parameters only: inputs [n N D] to predictions [n N]."""
+  return jnp.asarray(model.apply({"params": params}, inputs))
 
 
 def build(name: str, *, length: int, token_dim: int, num_heads: int = 1) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Initial weights: PyTorch's defaults, which the published counts depend on, or Flax's."""
+"""Initial weights: PyTorch's defaults, on which published counts depend, or Flax's."""
 
 from __future__ import annotations
 

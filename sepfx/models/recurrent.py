@@ -137,7 +137,7 @@ class _Bidirectional(nn.Module):
   scheme: Scheme = "torch"
 
   # Set by subclasses: gates of the cell, arrays in its carry, the cell.
-  gates = 0
+  gates = 1
   num_carries = 1
   cell = staticmethod(relu_cell)
 
@@ -179,24 +179,27 @@ class _Bidirectional(nn.Module):
 
 
 class GRU(_Bidirectional):
+  """A bidirectional layer of `gru_cell`s and a linear read-out.
+
+  Attributes:
+    units: hidden units a direction.
+    scheme: initial weights, "torch" (all from U(+-1/sqrt(units))) or "flax".
+  """
+
   gates = 3
   cell = staticmethod(gru_cell)
 
 
 class LSTM(_Bidirectional):
+  """As `GRU`, of `lstm_cell`s."""
+
   gates = 4
   num_carries = 2
   cell = staticmethod(lstm_cell)
 
 
 class RNN(_Bidirectional):
+  """As `GRU`, of `relu_cell`s."""
+
   gates = 1
   cell = staticmethod(relu_cell)
-
-
-for _layer, _equations in ((GRU, gru_cell), (LSTM, lstm_cell), (RNN, relu_cell)):
-  _layer.__doc__ = f"""A bidirectional layer of {_layer.__name__} cells and a linear read-out.
-
-  Equations: `{_equations.__name__}`. Attributes: `units`, hidden units a direction;
-  `scheme`, initial weights, "torch" (all U(+-1/sqrt(units))) or "flax".
-  """

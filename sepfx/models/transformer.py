@@ -68,21 +68,21 @@ class Transformer(nn.Module):
   def _separate_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
     d_in = inputs.shape[-1]
     head_dim = self.head_dim or d_in
+    torch, lecun = self.scheme == "torch", nn.initializers.lecun_normal()
 
     def project(name: str) -> jax.Array:
-      torch = {"kernel_init": stacked_xavier_uniform(3)} if self.scheme == "torch" else {}
-      layer = nn.DenseGeneral((self.num_heads, head_dim), name=name, **torch)
+      layer = nn.DenseGeneral(
+        (self.num_heads, head_dim),
+        kernel_init=stacked_xavier_uniform(3) if torch else lecun,
+        name=name,
+      )
       return layer(inputs)  # [n N H head_dim]
 
     query, key, value = project("query"), project("key"), project("value")
     scores = jnp.einsum("nihe,njhe->nhij", query, key) / math.sqrt(head_dim)
     mixed = jnp.einsum("nhij,njhe->nihe", nn.softmax(scores), value)
-    torch = (
-      {"kernel_init": uniform(1 / math.sqrt(self.num_heads * head_dim))}
-      if self.scheme == "torch"
-      else {}
-    )
-    return nn.DenseGeneral(d_in, axis=(-2, -1), name="out", **torch)(mixed)
+    out_init = uniform(1 / math.sqrt(self.num_heads * head_dim)) if torch else lecun
+    return nn.DenseGeneral(d_in, axis=(-2, -1), kernel_init=out_init, name="out")(mixed)
 
   def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
     n, length, d_in = inputs.shape

@@ -16,7 +16,7 @@ from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import codes as codes_lib
 from sepfx.tasks import indices as indices_lib
 from sepfx.tasks.indices import IndexDistribution
-from sepfx.tasks.links import Linear, Link
+from sepfx.tasks.links import LINKS, Link
 
 _NAMES = {indices_lib.independent: "qstr", indices_lib.shared: "simple_qstr"}
 
@@ -64,7 +64,7 @@ class QSTR:
   token_dim: int = 10
   sparsity: int = 1
   indices: IndexDistribution = indices_lib.independent
-  link: Link = Linear()
+  link: Link = LINKS["linear"]
   codes: str = "rademacher"
   code_dim: int | None = None
   token_scales: Callable[[int], Any] | None = None

@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
+from sepfx.models import predict
 from sepfx.training.online import Seeds
 from sepfx.training.risks import averaged_risk
 
@@ -83,7 +84,7 @@ class EpochTraining:
     order = jax.random.permutation(order_key, self.num_samples)
 
     def loss_fn(params, batch):
-      predictions = self.model.apply({"params": params}, self.task.encode(planted, batch))
+      predictions = predict(self.model, params, self.task.encode(planted, batch))
       return averaged_risk(predictions, batch.labels)
 
     def step(carry, chosen):

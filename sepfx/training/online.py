@@ -17,6 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sepfx.errors import InvalidSetting, require
+from sepfx.models import predict
 from sepfx.training.risks import averaged_risk, prompt_errors
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
@@ -24,6 +25,9 @@ _CHUNK = 250
 # Standard errors by which the screen must clear every open threshold. At six the
 # chance that it hides a crossing is below 1e-9 a look.
 _SCREEN_MARGIN = 6.0
+
+
+_PUBLISHED_OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Online:
   """
 
   thresholds: tuple[float, ...] = (0.7,)
-  optimizer: optax.GradientTransformation = optax.adamw(1e-3, weight_decay=0.01)
+  optimizer: optax.GradientTransformation = _PUBLISHED_OPTIMIZER
   batch_size: int = 64
   check_every: int = 10
   num_test: int = 5000
@@ -112,9 +116,7 @@ class State(NamedTuple):
 
 def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
   """Returns `new` where the condition holds, else `old`, sharing what they share."""
-  return jax.tree.map(
-    lambda a, b: a if a is b else jnp.where(condition, a, b), new, old
-  )
+  return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
 class World(NamedTuple):
@@ -161,7 +163,6 @@ class OnlineTrial:
     inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
     try:
       variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
-      outputs = jax.eval_shape(self.model.apply, variables, inputs)
     except Exception as error:
       raise InvalidSetting("models", name, f"{takes} (it raised: {error})") from error
     if set(variables) - {"params"}:
@@ -169,6 +170,7 @@ class OnlineTrial:
       raise InvalidSetting(
         "models", name, f"a module with parameters only (it also has {extra})"
       )
+    outputs = jax.eval_shape(self.model.apply, variables, inputs)
     got = getattr(outputs, "shape", None)
     if got != shape[:2]:
       described = list(got) if got is not None else type(outputs).__name__
@@ -212,7 +214,7 @@ class OnlineTrial:
 
     def loss_fn(params, sample):
       inputs = self.task.encode(world.planted, sample)
-      return averaged_risk(self.model.apply({"params": params}, inputs), sample.labels)
+      return averaged_risk(predict(self.model, params, inputs), sample.labels)
 
     def one_step(_, carry):
       params, opt_state, step, diverged_at = carry
@@ -262,8 +264,7 @@ class OnlineTrial:
         lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
       inputs = self.test_task.encode(world.planted, sample)
-      predictions = self.model.apply({"params": state.params}, inputs)
-      own = prompt_errors(predictions, sample.labels)
+      own = prompt_errors(predict(self.model, state.params, inputs), sample.labels)
       old = jax.lax.dynamic_slice_in_dim(state.reference.errors, k * size, size)
       change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)
       sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])

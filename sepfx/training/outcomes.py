@@ -50,15 +50,14 @@ def passages(state: Any, protocol: Online) -> list[Passage]:
     protocol: what it ran under.
   """
   diverged_at = int(state.diverged_at)
-  if diverged_at:
-    unreached = (diverged_at * protocol.batch_size, "diverged")
-  else:
-    unreached = (int(state.step) * protocol.batch_size, "censored")
-  rows = []
-  for threshold, step in zip(protocol.thresholds, state.crossings, strict=True):
-    reached = (int(step) * protocol.batch_size, "reached")
-    rows.append(Passage(threshold, *(reached if step else unreached)))
-  return rows
+  unreached: Outcome = "diverged" if diverged_at else "censored"
+  last = (diverged_at or int(state.step)) * protocol.batch_size
+  return [
+    Passage(threshold, int(step) * protocol.batch_size, "reached")
+    if step
+    else Passage(threshold, last, unreached)
+    for threshold, step in zip(protocol.thresholds, state.crossings, strict=True)
+  ]
 
 
 def curve(state: Any, protocol: Online) -> Curve:

@@ -1,0 +1,1 @@
+"""Measurements of the program itself: numbers for the docs, never tests."""

@@ -1,0 +1,199 @@
+"""Statistics against their textbook forms; figures against what they must show."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from sepfx.analysis import (
+  block_statistics,
+  figures,
+  fit_exponent,
+  restricted_mean,
+  summarise,
+)
+from sepfx.analysis.scaling import fit_line
+from sepfx.ensembles import table
+
+BUDGET = 1000
+
+
+def test_restricted_mean_is_the_area_under_kaplan_meier():
+  samples = np.array([100, 300, 300, 700, 1000, 1000])
+  reached = np.array([True, True, True, True, False, False])
+  mean = restricted_mean(samples, reached, BUDGET)
+  data = scipy.stats.CensoredData.right_censored(samples, ~reached)
+  survival = scipy.stats.ecdf(data).sf
+  times = np.arange(BUDGET)
+  np.testing.assert_allclose(mean.mean, survival.evaluate(times).sum(), rtol=1e-12)
+  assert mean.restricted
+
+
+def test_restricted_mean_without_censoring_is_student():
+  samples = np.array([10.0, 20.0, 40.0, 50.0])
+  mean = restricted_mean(samples, np.ones(4, bool), BUDGET)
+  interval = scipy.stats.ttest_1samp(samples, 0).confidence_interval(0.95)
+  np.testing.assert_allclose((mean.low, mean.high), interval)
+  assert mean.mean == 30
+  assert not mean.restricted
+  assert math.isnan(restricted_mean(samples[:1], np.ones(1, bool), BUDGET).low)
+
+
+def test_a_diverged_trial_never_reached():
+  mean = restricted_mean(np.array([100, 7]), np.array([True, False]), BUDGET)
+  assert mean.mean == (100 + BUDGET) / 2
+
+
+def test_intervals_stay_in_range():
+  mean = restricted_mean(np.array([10, 990]), np.ones(2, bool), BUDGET)
+  assert (mean.low, mean.high) == (0, BUDGET)
+
+
+def test_line_without_censoring_is_least_squares():
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(2, 30))
+  c, a = np.polyfit(x, y, 1)
+  np.testing.assert_allclose(fit_line(x, y, np.ones(30, bool)), [a, c], rtol=1e-9)
+
+
+def test_censored_line_maximises_the_likelihood():
+  rng = np.random.default_rng(1)
+  x = np.repeat([0.0, 1.0, 2.0, 3.0], 8)
+  y = 1 + 0.8 * x + 0.3 * rng.normal(size=x.size)
+  observed = y < 2.8
+  y = np.minimum(y, 2.8)
+  assert 5 < np.sum(~observed) < 16
+
+  def negative_log_likelihood(parameters):
+    a, c, log_sigma = parameters
+    z = (y - a - c * x) / math.exp(log_sigma)
+    dense = scipy.stats.norm.logpdf(z) - log_sigma
+    return -np.sum(np.where(observed, dense, scipy.stats.norm.logsf(z)))
+
+  best = scipy.optimize.minimize(
+    negative_log_likelihood,
+    [0, 0, 0],
+    method="Nelder-Mead",
+    options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5000},
+  )
+  np.testing.assert_allclose(fit_line(x, y, observed), best.x[:2], atol=2e-4)
+
+
+def test_exponent_and_its_interval():
+  rng = np.random.default_rng(2)
+  lengths = np.repeat([4, 6, 8, 12], 20)
+  samples = 50 * lengths**1.5 * np.exp(0.1 * rng.normal(size=80))
+  exponent = fit_exponent(lengths, samples, np.ones(80, bool), 10**9)
+  assert exponent.low < 1.5 < exponent.high
+  assert exponent.high - exponent.low < 0.2
+  np.testing.assert_allclose(
+    exponent.c, np.polyfit(np.log(lengths), np.log(samples), 1)[0]
+  )
+  # Censoring the longest trials must not bend the exponent towards zero.
+  reached = samples < 1700
+  cut = fit_exponent(lengths, np.minimum(samples, 1700), reached, 1700)
+  assert 0.1 < np.mean(~reached) < 0.4
+  assert abs(cut.c - 1.5) < 0.1
+  assert fit_exponent(lengths, samples, lengths == 4, 1700) is None
+
+
+def records_of(outcomes):
+  """Rows of two models at lengths 2, 4, 8 with given outcomes of model b at 8."""
+  rows = []
+  for model, factor in (("a", 100), ("b", 40)):
+    for length in (2, 4, 8):
+      for trial in range(3):
+        outcome = outcomes[trial] if (model, length) == ("b", 8) else "reached"
+        samples = factor * length + 10 * trial if outcome == "reached" else BUDGET
+        rows.append(("qstr", model, length, trial, 0.7, samples, outcome))
+  return table(rows)
+
+
+RISK = {2: 0.5, 4: 0.75, 8: 0.875}
+
+
+def test_summary():
+  records = records_of(["reached", "censored", "diverged"])
+  summary = summarise(records, BUDGET, RISK)
+  cell = summary["cells"][-1]
+  assert (cell["model"], cell["length"], cell["trials"]) == ("b", 8, 3)
+  assert (cell["reached"], cell["censored"], cell["diverged"]) == (1, 1, 1)
+  assert cell["restricted"]
+  assert cell["mean"] == pytest.approx((320 + 2 * BUDGET) / 3)
+  # At N = 2 uniform attention is below the threshold: not the task, not in the fit.
+  assert [tuple(e["lengths"]) for e in summary["exponents"]] == [(4, 8), (4, 8)]
+  everywhere = summarise(records, BUDGET, dict.fromkeys(RISK))
+  assert [tuple(e["lengths"]) for e in everywhere["exponents"]] == [(2, 4, 8)] * 2
+
+
+def draw(outcomes, published):
+  records = records_of(outcomes)
+  curves = {}
+  for row in records:
+    name = f"task=qstr/model={row['model']}/length={row['length']}/trial={row['trial']}"
+    dtype = [("samples", int), ("loss", float), ("exact", bool)]
+    curves[name] = np.array([(10, 1.2, True), (100, 0.6, True)], dtype)
+  summary = summarise(records, BUDGET, RISK)
+  return figures.sample_complexity(records, curves, summary, RISK, published)
+
+
+def legend_labels(figure):
+  return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_figure_marks_what_was_not_reached():
+  figure = draw(
+    ["reached", "censored", "diverged"], {("a", 0.7): [(2, 150.0), (4, 380.0)]}
+  )
+  counts = figure.axes[0]
+  arrows = [
+    l for l in counts.lines if l.get_marker() == r"$\uparrow$" and len(l.get_xdata())
+  ]
+  assert len(arrows) == 1
+  assert set(arrows[0].get_ydata()) == {BUDGET}
+  assert "threshold not reached" in legend_labels(figure)
+  assert "published mean" in legend_labels(figure)
+  hollow = [l for l in counts.lines if l.get_markerfacecolor() == "white"]
+  np.testing.assert_array_equal(hollow[0].get_ydata(), [150, 380])
+  plain = draw(["reached"] * 3, {})
+  assert "threshold not reached" not in legend_labels(plain)
+  assert "published mean" not in legend_labels(plain)
+
+
+def test_legend_and_labels_do_not_cover_data(tmp_path):
+  figure = draw(["reached", "censored", "diverged"], {})
+  figure.savefig(tmp_path / "figure.png")
+  legend = figure.legends[0].get_window_extent()
+  for axis in figure.axes:
+    assert not legend.overlaps(axis.get_window_extent())
+  counts = figure.axes[0]
+  text = counts.texts[0].get_window_extent()
+  for line in counts.lines:
+    points = counts.transData.transform(np.column_stack(line.get_data()).astype(float))
+    for x, y in points:
+      assert not text.contains(x, y)
+
+
+def test_block_statistics():
+  d, d_e = 2, 3
+  matrix = np.zeros((8, 8))
+  matrix[5:, 2:5] = 4 * np.eye(3)
+  matrix[5, 3] = -1.0
+  matrix[0, 0] = 1.0
+  statistics = block_statistics(matrix, d, d_e)
+  assert statistics["share_in_block"] == pytest.approx(49 / 50)
+  assert statistics["rows_won_by_diagonal"] == 1.0
+  assert statistics["mean_diagonal"] == 4.0
+  assert statistics["mean_off_diagonal"] == pytest.approx(1 / 6)
+  matrix[6, 0] = 5.0  # outside the block, but in the row
+  assert block_statistics(matrix, d, d_e)["rows_won_by_diagonal"] == pytest.approx(2 / 3)
+
+
+def test_attention_figure_draws_both_matrices():
+  learned, constructed = np.eye(8), 2 * np.eye(8)
+  figure = figures.attention(learned, constructed, 2, 3)
+  images = [axis.images[0] for axis in figure.axes if axis.images]
+  np.testing.assert_array_equal(images[0].get_array(), learned)
+  np.testing.assert_array_equal(images[1].get_array(), constructed)

@@ -1,0 +1,146 @@
+"""Lanes against single trials, and a trial against every way of running it."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from sepfx import InvalidSetting, measure
+from sepfx.ensembles import Lanes, grid, run
+from sepfx.ensembles.cells import Cell
+from sepfx.models import GRU
+from sepfx.tasks import shared
+from sepfx.training import Online, curve, passages
+from tests import small
+
+
+def results(cell, **settings):
+  return {r.trial: r for r in run([cell], seed=3, **settings)}
+
+
+def cell_of(model, name):
+  protocol = dataclasses.replace(small.PROTOCOL, max_samples=16 * 5 * 15)
+  trial = dataclasses.replace(small.TRIAL, model=model, protocol=protocol)
+  return Cell(name, trial)
+
+
+@pytest.mark.parametrize("model", [small.MODEL, GRU(units=8)], ids=["transformer", "gru"])
+def test_a_trial_is_the_same_bits_in_any_ensemble(model):
+  cell = cell_of(model, "m")
+  one_device = jax.devices()[:1]
+  alone = results(cell, num_trials=4, lanes=1, devices=one_device)
+  among = results(cell, num_trials=5, lanes=8, devices=one_device)
+  for k in range(4):
+    assert alone[k].rows == among[k].rows
+    np.testing.assert_array_equal(alone[k].curve.loss, among[k].curve.loss)
+    np.testing.assert_array_equal(alone[k].curve.exact, among[k].curve.exact)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_lanes_are_a_python_loop_over_trials(mapped):
+  # Five trials in four lanes on two devices: one lane is refilled, others run dry.
+  cell = Cell("m", small.TRIAL)
+  seeds = cell.seeds(3, 5)
+  lanes = Lanes(cell.trial, jax.devices(), 2, mapped=mapped)
+  assert lanes.num_lanes == 4
+  in_lane, waiting, ended = [0, 1, 2, 3], 4, {}
+  refill = np.ones(4, bool)
+  while any(k >= 0 for k in in_lane):
+    own = jax.tree.map(lambda a, k=tuple(in_lane): a[np.array(k)], seeds)
+    report = lanes.advance(own, refill, 3)
+    refill = np.zeros(4, bool)
+    for lane, k in enumerate(in_lane):
+      if k >= 0 and not report.active[lane]:
+        ended[k] = type(report)(*(field[lane] for field in report))
+        in_lane[lane] = waiting if waiting < 5 else -1
+        refill[lane] = waiting < 5
+        waiting += 1
+  assert sorted(ended) == list(range(5))
+  for k, report in ended.items():
+    state = small.run_to_end(cell.trial, jax.tree.map(lambda a, k=k: a[k], seeds))
+    assert passages(report, small.PROTOCOL) == passages(state, small.PROTOCOL)
+    np.testing.assert_allclose(
+      curve(report, small.PROTOCOL).loss, curve(state, small.PROTOCOL).loss, rtol=1e-4
+    )
+
+
+def test_seeds_depend_on_seed_cell_and_index_alone():
+  cell = cell_of(small.MODEL, "m")
+
+  def data(seeds):
+    return np.asarray(jax.random.key_data(seeds.trial)), np.asarray(
+      jax.random.key_data(seeds.task)
+    )
+
+  few, many = data(cell.seeds(0, 3)), data(cell.seeds(0, 7))
+  for a, b in zip(few, many, strict=True):
+    np.testing.assert_array_equal(a, b[:3])
+    assert len({tuple(key) for key in b}) == 7
+  other_model = data(dataclasses.replace(cell, model_name="n").seeds(0, 3))
+  other_seed = data(cell.seeds(1, 3))
+  for other in (other_model, other_seed):
+    assert not np.any(np.all(other[0] == few[0], axis=1))
+  shared_draw = dataclasses.replace(cell, task_draw="shared")
+  _, planted = data(shared_draw.seeds(0, 4))
+  assert len({tuple(key) for key in planted}) == 1
+  _, elsewhere = data(dataclasses.replace(shared_draw, model_name="n").seeds(0, 4))
+  np.testing.assert_array_equal(planted, elsewhere)
+
+
+def test_measure_needs_neither_flags_nor_files():
+  protocol = dataclasses.replace(
+    small.PROTOCOL, thresholds=(0.5, 0.9), max_samples=16 * 5 * 6
+  )
+  records = measure(
+    small.TASK, [small.Linear()], [4, 3], protocol, num_trials=2, task_draw="shared",
+    test_task=dataclasses.replace(small.TASK, indices=shared),
+  )  # fmt: skip
+  frame = pd.DataFrame(records)
+  assert list(frame.columns) == [
+    "task", "model", "length", "trial", "threshold", "samples", "outcome",
+  ]  # fmt: skip
+  assert frame["length"].tolist() == [3] * 4 + [4] * 4
+  assert frame["trial"].tolist() == [0, 0, 1, 1] * 2
+  assert frame["threshold"].tolist() == [0.9, 0.5] * 4
+  assert set(frame["model"]) == {"Linear"}
+  # A token-wise linear model cannot go below 0.5.
+  at_half = frame[frame["threshold"] == 0.5]
+  assert set(at_half["outcome"]) == {"censored"}
+  assert set(at_half["samples"]) == {16 * 5 * 6}
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"models": []}, "models: got"),
+    ({"lengths": []}, "lengths: got"),
+    ({"lengths": [1, 4]}, "lengths: got 1"),
+    ({"task_draw": "once"}, "task_draw: got 'once'"),
+    ({"num_heads": 0}, "num_heads: got 0"),
+    ({"protocol": Online(thresholds=(0.5, 1.0))}, "thresholds: got 1.0, takes .*Var"),
+    ({"models": [small.Linear(), small.Linear(name="x")]}, "models: got"),
+  ],
+)
+def test_bad_grids_are_refused(settings, message):
+  settings = {
+    "models": ["transformer"], "lengths": [4], "protocol": Online(), **settings,
+  }  # fmt: skip
+  with pytest.raises(InvalidSetting, match=message):
+    grid(small.TASK, **settings)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"seed": -1}, "seed: got -1"),
+    ({"seed": 2**32}, "seed: got"),
+    ({"num_trials": 0}, "num_trials: got 0"),
+    ({"lanes": -1}, "lanes: got -1"),
+  ],
+)
+def test_bad_runs_are_refused(settings, message):
+  settings = {"seed": 0, "num_trials": 1, **settings}
+  with pytest.raises(InvalidSetting, match=message):
+    run([Cell("m", small.TRIAL)], **settings)

@@ -1,0 +1,170 @@
+"""What stands on disk: written once, read back, protected."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sepfx.ensembles import Result
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.errors import InvalidSetting
+from sepfx.training import Curve, Passage
+from tests import small
+
+CELL = Cell("m", small.TRIAL)
+SETTINGS = {"seed": 0, "lengths": [3]}
+
+
+def result(trial, samples=80):
+  curve = Curve(np.array([80, 160]), np.array([1.5, 0.5]), np.array([True, False]))
+  passages = [Passage(0.9, samples, "reached"), Passage(0.7, 4800, "censored")]
+  return Result(CELL, trial, passages, curve)
+
+
+@pytest.fixture
+def opened(tmp_path):
+  """Opens the directory and its trial files; closes what is open at the end."""
+  live = []
+
+  def open_again(settings=SETTINGS, num_trials=3):
+    while live:
+      live.pop().__exit__()
+    live.append(RunDirectory(tmp_path / "run", settings))
+    return TrialFiles(live[-1], [CELL], num_trials)
+
+  yield open_again
+  while live:
+    live.pop().__exit__()
+
+
+def test_records_survive_and_are_sorted(opened, tmp_path):
+  files = opened()
+  assert not files.finished
+  files.ended(result(2))
+  files.ended(result(0, samples=160))
+  appended = (tmp_path / "run/trials.csv").read_text()
+  assert [line.split(",")[3] for line in appended.splitlines()[1:]] == [
+    "2",
+    "2",
+    "0",
+    "0",
+  ]
+  files = opened()  # as after a kill
+  name = "task=qstr/model=m/length=3/trial={}".format
+  assert files.finished == {name(0), name(2)}
+  files.ended(result(1))
+  records, curves = files.complete()
+  assert records["trial"].tolist() == [0, 0, 1, 1, 2, 2]
+  assert (tmp_path / "run/trials.csv").read_text().splitlines()[:3] == [
+    "task,model,length,trial,threshold,samples,outcome",
+    "qstr,m,3,0,0.9,160,reached",
+    "qstr,m,3,0,0.7,4800,censored",
+  ]
+  assert curves[name(2)]["loss"].tolist() == [1.5, 0.5]
+  with np.load(tmp_path / "run/curves.npz") as stored:
+    assert sorted(stored) == [name(0), name(1), name(2)]
+  assert not (tmp_path / "run/checkpoints").exists()
+  # Complete, and opened once more: nothing is left to do, nothing is lost.
+  files = opened()
+  assert len(files.finished) == 3
+  again, _ = files.complete()
+  np.testing.assert_array_equal(again, records)
+
+
+def test_a_line_cut_short_costs_its_trial_only(opened, tmp_path):
+  files = opened()
+  files.ended(result(0))
+  files.ended(result(1))
+  path = tmp_path / "run/trials.csv"
+  path.write_text(path.read_text()[:-7])
+  with pytest.warns(UserWarning, match="cut short"):
+    files = opened()
+  assert files.finished == {"task=qstr/model=m/length=3/trial=0"}
+  assert "qstr,m,3,1" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+  ("spoil", "message"),
+  [
+    (
+      lambda text: text.replace("samples", "n", 1),
+      "line 1: .* takes the header task,model",
+    ),
+    (lambda text: text.replace(",80,", ",eighty,"), "line 2: .*takes a row of a trial"),
+    (lambda text: text.replace("reached", "arrived"), "line 2: .*unknown outcome"),
+    (
+      lambda text: text.replace("qstr,m,3,0", "qstr,other,3,0"),
+      "takes a row of this run's",
+    ),
+    (lambda text: text.replace(",0.9,", ",0.8,"), "takes a row of this run's"),
+    (lambda text: text + "a,b\n", "line 4: a,b, takes a row of a trial"),
+  ],
+)
+def test_malformed_or_foreign_records_are_refused(opened, tmp_path, spoil, message):
+  opened().ended(result(0))
+  path = tmp_path / "run/trials.csv"
+  spoiled = spoil(path.read_text())
+  path.write_text(spoiled)
+  with pytest.raises(InvalidSetting, match=message.replace(", takes", "', takes")):
+    opened()
+  assert path.read_text() == spoiled  # what is there is left as it is
+
+
+def test_another_config_is_refused(opened):
+  opened()
+  with pytest.raises(InvalidSetting, match=r"differs in seed \(there 0, here 1\)"):
+    opened({**SETTINGS, "seed": 1})
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path):
+  (tmp_path / "notes.txt").write_text("mine")
+  with pytest.raises(InvalidSetting, match=r"this one has notes.txt"):
+    RunDirectory(tmp_path, SETTINGS)
+  (tmp_path / "config.json").write_text("{}")
+  with pytest.raises(InvalidSetting, match=r"takes a config\.json that sepfx wrote"):
+    RunDirectory(tmp_path, SETTINGS)
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(
+    InvalidSetting, match=r"output_dir: got .* takes a directory that can"
+  ):
+    RunDirectory(tmp_path / "file" / "run", SETTINGS)
+
+
+def test_a_live_run_locks_its_directory_and_a_dead_one_does_not(tmp_path):
+  program = (
+    "import sys; from sepfx.ensembles.run_directory import RunDirectory\n"
+    f"directory = RunDirectory({str(tmp_path / 'run')!r}, {SETTINGS!r})\n"
+    "print('open', flush=True); sys.stdin.read()"
+  )
+  with subprocess.Popen(
+    [sys.executable, "-c", program],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  ) as other:
+    assert other.stdout.readline() == "open\n"
+    with pytest.raises(InvalidSetting, match="no live run is using"):
+      RunDirectory(tmp_path / "run", SETTINGS)
+    other.kill()
+    other.wait()
+  with RunDirectory(tmp_path / "run", SETTINGS):
+    starts = json.loads((tmp_path / "run/config.json").read_text())["starts"]
+  assert len(starts) == 2
+  assert {"versions", "devices", "revision", "time"} <= set(starts[0])
+
+
+def test_rows_parse_back(opened):
+  files = opened()
+  files.ended(result(0))
+  records, _ = files.complete()
+  assert records.dtype.names == (
+    "task", "model", "length", "trial", "threshold", "samples", "outcome",
+  )  # fmt: skip
+  assert records[0].tolist() == ("qstr", "m", 3, 0, 0.9, 80, "reached")

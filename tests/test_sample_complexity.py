@@ -1,0 +1,162 @@
+"""The command line: what it refuses, what it writes, and that it goes on."""
+
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+
+import flax.linen as nn
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import sample_complexity
+from sepfx import InvalidSetting
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRESETS = sorted((ROOT / "experiments/flags").glob("*.cfg"))
+
+
+class Linear(nn.Module):
+  @nn.compact
+  def __call__(self, inputs):
+    return nn.Dense(1)(inputs)[..., 0]
+
+
+def parse(*arguments):
+  flags.FLAGS.unparse_flags()
+  flags.FLAGS(["program", *arguments])
+  return sample_complexity._settings()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_flags():
+  with flagsaver.flagsaver():
+    yield
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--models=tranformer"], "models: got 'tranformer', takes transformer, ffn"),
+    (["--models="], "models: got"),
+    (["--models=tests.test_sample_complexity:nothing"], "models: got"),
+    (["--lengths=1,4"], "lengths: got"),
+    (["--lengths=four"], "lengths: got 'four', takes integers >= 2"),
+    (["--lengths="], "lengths: got"),
+    (["--lengths=4,6", "--sparsity=5"], "sparsity: got 5"),
+    (["--sparsity=0"], "sparsity: got 0"),
+    (["--token_dim=0"], "token_dim: got 0"),
+    (["--batch_size=0"], "batch_size: got 0"),
+    (["--check_every=-1"], "check_every: got -1"),
+    (["--num_test=0"], "num_test: got 0"),
+    (["--num_heads=0"], "num_heads: got 0"),
+    (["--thresholds=0.5,0"], "thresholds: got 0.0"),
+    (["--thresholds=low"], "thresholds: got 'low', takes positive numbers"),
+    (["--thresholds=1"], r"thresholds: got 1.0, takes numbers below Var\(y\) = 1"),
+    (["--link=mean", "--sparsity=2", "--thresholds=0.5"], "thresholds: got 0.5"),
+    (["--learning_rate=0"], "learning_rate: got 0"),
+    (["--learning_rate=inf"], "learning_rate: got inf"),
+    (["--weight_decay=-1"], "weight_decay: got -1"),
+    (["--max_samples=100"], "max_samples: got 100"),
+    (["--code_dim=0"], "code_dim: got 0"),
+  ],
+)
+def test_bad_flags_are_refused(arguments, message):
+  with pytest.raises(InvalidSetting, match=message):
+    sample_complexity._cells(parse(*arguments))
+
+
+@pytest.mark.parametrize(
+  "flag", ["task", "link", "codes", "task_draw", "test_distribution"]
+)
+def test_unknown_names_are_refused(flag):
+  with pytest.raises(
+    flags.IllegalFlagValueError, match=f"flag --{flag}=nonsense: .*should be"
+  ):
+    parse(f"--{flag}=nonsense")
+
+
+def test_lists_are_sorted_once_each():
+  settings = parse("--lengths=8,4,8", "--thresholds=0.1,0.7,0.1", "--models=ffn,gru,ffn")
+  assert settings["lengths"] == [4, 8]
+  assert settings["thresholds"] == [0.7, 0.1]
+  assert settings["models"] == ["ffn", "gru"]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+def test_presets_say_what_they_are(preset):
+  text = preset.read_text()
+  assert text.startswith("#")
+  for word in (
+    "eproduces" if "quick" in preset.stem else "ublished",
+    "hould find",
+    "Takes",
+  ):
+    assert word in text
+  assert f"--flagfile=experiments/flags/{preset.name}" in text
+  cells = sample_complexity._cells(parse(f"--flagfile={preset}"))
+  assert cells
+  sample_complexity._read_published(flags.FLAGS.published)
+
+
+def test_published_values_are_known_by_name():
+  points = sample_complexity._read_published("figure_1a")
+  assert points["ffn", 0.7][-1] == (12, 115300)
+  with pytest.raises(InvalidSetting, match=r"published: got 'fig9', takes .*figure_1a"):
+    sample_complexity._read_published("fig9")
+
+
+def run(tmp_path, *arguments, **kwargs):
+  command = [
+    sys.executable, "-m", "experiments.sample_complexity",
+    "--models=tests.test_sample_complexity:Linear", "--lengths=2,3", "--token_dim=2",
+    "--thresholds=0.9,0.3", "--num_trials=3", "--batch_size=16", "--check_every=2",
+    "--num_test=300", "--max_samples=3200", "--learning_rate=0.01",
+    f"--output_dir={tmp_path / 'run'}", *arguments,
+  ]  # fmt: skip
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **kwargs)
+
+
+def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
+  done = run(tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert "test MSE is below 0.9" in done.stdout
+  directory = tmp_path / "run"
+  assert {path.name for path in directory.iterdir()} == {
+    ".lock", "config.json", "trials.csv", "curves.npz", "summary.json", "figure.png",
+    "figure.pdf",
+  }  # fmt: skip
+  whole = (directory / "trials.csv").read_text()
+  with open(directory / "trials.csv") as file:
+    rows = list(csv.DictReader(file))
+  assert len(rows) == 2 * 3 * 2
+  assert {row["outcome"] for row in rows if row["threshold"] == "0.3"} == {"censored"}
+  with np.load(directory / "curves.npz") as curves:
+    assert len(curves) == 6
+  summary = json.loads((directory / "summary.json").read_text())
+  assert len(summary["cells"]) == 4
+  assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+  # Two trials are lost; the same command makes them again and touches no other.
+  lines = whole.splitlines(keepends=True)
+  (directory / "trials.csv").write_text("".join(lines[:3] + lines[7:]))
+  again = run(tmp_path)
+  assert again.returncode == 0, again.stderr
+  assert (directory / "trials.csv").read_text() == whole
+
+  other = run(tmp_path, "--seed=1")
+  assert other.returncode == 2
+  assert other.stderr.startswith("error: --output_dir: got ")
+  assert "seed (there 0, here 1)" in other.stderr
+  assert (directory / "trials.csv").read_text() == whole
+
+
+def test_impossible_codes_stop_the_program(tmp_path):
+  refused = run(tmp_path, "--codes=incoherent", "--code_dim=1", "--lengths=6")
+  assert refused.returncode == 2
+  assert refused.stderr.startswith(
+    "error: --code_dim: got 1, takes a dimension in which 6"
+  )

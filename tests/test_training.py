@@ -1,0 +1,251 @@
+"""One trial against a plain loop, and the risks against sums."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sepfx.errors import InvalidSetting
+from sepfx.models import Transformer
+from sepfx.tasks import QSTR
+from sepfx.training import (
+  EpochTraining,
+  Online,
+  OnlineTrial,
+  averaged_risk,
+  curve,
+  passages,
+  pointwise_risk,
+  population_risk,
+  prompt_errors,
+)
+from tests import small
+
+
+def plain_trial(trial, own):
+  """The published protocol step by step: every evaluation in full, nothing clever.
+
+  Returns first passages {threshold: samples} and the test losses.
+  """
+  protocol, task, model = trial.protocol, trial.task, trial.model
+  weights_key, data_key, test_key = jax.random.split(own.trial, 3)
+  planted = task.init(own.task)
+  # The sampler pads the test set to whole chunks; its first prompts are the test set.
+  padded = -(-protocol.num_test // 250) * 250
+  test = trial.test_task.sample(test_key, planted, padded)
+  test = jax.tree.map(lambda a: a[: protocol.num_test], test)
+  test_inputs = trial.test_task.encode(planted, test)
+  params = model.init(weights_key, test_inputs[:1])["params"]
+  optimizer_state = protocol.optimizer.init(params)
+
+  @jax.jit
+  def step(params, optimizer_state, key):
+    sample = task.sample(key, planted, protocol.batch_size)
+    inputs = task.encode(planted, sample)
+
+    def loss(params):
+      return jnp.mean((model.apply({"params": params}, inputs) - sample.labels) ** 2)
+
+    updates, new = protocol.optimizer.update(
+      jax.grad(loss)(params), optimizer_state, params
+    )
+    return optax.apply_updates(params, updates), new
+
+  first, losses, samples = {}, [], 0
+  predict = jax.jit(lambda params: model.apply({"params": params}, test_inputs))
+  while samples < protocol.max_samples and len(first) < len(protocol.thresholds):
+    for _ in range(protocol.check_every):
+      key = jax.random.fold_in(data_key, samples // protocol.batch_size)
+      params, optimizer_state = step(params, optimizer_state, key)
+      samples += protocol.batch_size
+    losses.append(float(np.mean((predict(params) - test.labels) ** 2)))
+    for threshold in protocol.thresholds:
+      if losses[-1] < threshold:
+        first.setdefault(threshold, samples)
+  return first, losses
+
+
+def test_trial_is_the_published_protocol():
+  own = small.seeds(1)
+  first, losses = plain_trial(small.TRIAL, own)
+  assert len(first) == 2  # both thresholds are reached, or this tests little
+  screened = small.run_to_end(small.TRIAL, own)
+  full_trial = dataclasses.replace(
+    small.TRIAL, protocol=dataclasses.replace(small.PROTOCOL, screen=False)
+  )
+  full = small.run_to_end(full_trial, own)
+  for state in (screened, full):
+    assert {p.threshold: p.samples for p in passages(state, small.PROTOCOL)} == first
+    assert all(p.outcome == "reached" for p in passages(state, small.PROTOCOL))
+  recorded = curve(full, small.PROTOCOL)
+  np.testing.assert_allclose(recorded.loss, losses, rtol=2e-3)
+  assert recorded.exact.all()
+  per_check = small.PROTOCOL.batch_size * small.PROTOCOL.check_every
+  np.testing.assert_array_equal(
+    recorded.samples, per_check * np.arange(1, len(losses) + 1)
+  )
+  # The screen saves evaluations, its estimates are close and above what is open.
+  estimated = curve(screened, small.PROTOCOL)
+  assert not estimated.exact.all()
+  np.testing.assert_allclose(estimated.loss, losses, rtol=0.1)
+  np.testing.assert_allclose(
+    estimated.loss[estimated.exact], recorded.loss[estimated.exact], rtol=1e-5
+  )
+
+
+def test_first_passage_is_a_scan_of_the_curve():
+  state = small.run_to_end(small.TRIAL, small.seeds(2))
+  own = curve(state, small.PROTOCOL)
+  for passage in passages(state, small.PROTOCOL):
+    below = [
+      s for s, loss in zip(own.samples, own.loss, strict=True) if loss < passage.threshold
+    ]
+    assert passage.outcome == "reached"
+    assert passage.samples == below[0]
+
+
+def test_censored_at_the_budget():
+  protocol = dataclasses.replace(
+    small.PROTOCOL, thresholds=(0.9, 1e-6), max_samples=16 * 5 * 12 + 70
+  )
+  trial = dataclasses.replace(small.TRIAL, protocol=protocol)
+  state = small.run_to_end(trial, small.seeds(0))
+  reached, censored = passages(state, protocol)
+  assert reached.outcome == "reached"
+  # The last check that fits in the budget.
+  assert censored == (1e-6, 16 * 5 * 12, "censored")
+  assert len(curve(state, protocol).loss) == 12
+
+
+def test_diverged_is_its_own_outcome():
+  # A step size that explodes after 17 steps, in the middle of the fourth check.
+  schedule = optax.join_schedules(
+    [optax.constant_schedule(5e-3), optax.constant_schedule(1e30)], [17]
+  )
+  protocol = dataclasses.replace(
+    small.PROTOCOL, thresholds=(1.3, 1e-6), optimizer=optax.sgd(schedule)
+  )
+  trial = dataclasses.replace(small.TRIAL, protocol=protocol)
+  state = small.run_to_end(trial, small.seeds(0))
+  reached, diverged = passages(state, protocol)
+  assert reached.outcome == "reached"
+  assert reached.samples <= 16 * 15
+  assert diverged.outcome == "diverged"
+  assert 16 * 17 < diverged.samples <= 16 * 20
+  assert state.checks == 4
+
+
+def test_risks():
+  task = small.TASK
+  planted = task.init(jax.random.key(0))
+  labels = np.asarray(task.sample(jax.random.key(1), planted, 7).labels)
+  predictions = np.asarray(jax.random.normal(jax.random.key(2), labels.shape))
+  n, length = labels.shape
+  errors = [
+    sum((predictions[i, j] - labels[i, j]) ** 2 for j in range(length)) / length
+    for i in range(n)
+  ]
+  np.testing.assert_allclose(prompt_errors(predictions, labels), errors, rtol=1e-5)
+  np.testing.assert_allclose(
+    averaged_risk(predictions, labels), sum(errors) / n, rtol=1e-5
+  )
+  # (2.3) reads one position a prompt; over many draws its mean is (2.2).
+  keys = jax.random.split(jax.random.key(3), 4000)
+  drawn = jax.vmap(pointwise_risk, (0, None, None))(keys, predictions, labels)
+  squares = (predictions - labels) ** 2
+  smallest, largest = squares.min(axis=1).mean(), squares.max(axis=1).mean()
+  assert np.all((drawn >= smallest * 0.999) & (drawn <= largest * 1.001))
+  np.testing.assert_allclose(
+    np.mean(drawn), averaged_risk(predictions, labels), rtol=0.05
+  )
+  # (2.1) of the zero predictor is Var(y).
+  risk = population_risk(
+    jax.random.key(4), lambda inputs: jnp.zeros(inputs.shape[:2]), task, planted, 20_000
+  )
+  np.testing.assert_allclose(risk, 1.0, rtol=0.05)
+
+
+def test_epochs_go_once_through_every_prompt():
+  task = QSTR(length=2, token_dim=2)
+  # Plain gradient descent at rate zero: the mean over batches of fixed predictions.
+  training = EpochTraining(task, Transformer(width=4), optax.sgd(0.0), 10, batch_size=4)
+  own = small.seeds(0)
+  sample, state = training.sample(own), training.init(own)
+  after, loss = jax.jit(training.epoch)(own, sample, state)
+  assert after.epoch == 1
+  planted, prompts = sample
+  predictions = training.model.apply(
+    {"params": state.params}, task.encode(planted, prompts)
+  )
+  errors = np.asarray(prompt_errors(predictions, prompts.labels))
+  _, _, order_key = jax.random.split(own.trial, 3)
+  order = np.asarray(jax.random.permutation(jax.random.fold_in(order_key, 0), 10))
+  batches = [
+    errors[order[:4]].mean(),
+    errors[order[4:8]].mean(),
+    errors[order[8:]].mean(),
+  ]
+  np.testing.assert_allclose(loss, np.mean(batches), rtol=1e-5)
+  learning = dataclasses.replace(training, optimizer=optax.adamw(1e-2))
+  state = learning.init(own)
+  epoch = jax.jit(learning.epoch)
+  state, first = epoch(own, sample, state)
+  for _ in range(30):
+    state, last = epoch(own, sample, state)
+  assert last < 0.5 * first
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"thresholds": ()}, "thresholds: got"),
+    ({"thresholds": (0.5, -1.0)}, "thresholds: got -1.0"),
+    ({"thresholds": (float("nan"),)}, "thresholds: got nan"),
+    ({"batch_size": 0}, "batch_size: got 0"),
+    ({"check_every": 0}, "check_every: got 0"),
+    ({"num_test": 0}, "num_test: got 0"),
+    ({"max_samples": 639}, "max_samples: got 639, takes at least .* 640"),
+  ],
+)
+def test_bad_protocols_are_refused(settings, message):
+  with pytest.raises(InvalidSetting, match=message):
+    Online(**settings)
+
+
+def test_thresholds_are_sorted_once_each():
+  assert Online(thresholds=(0.1, 0.7, 0.1)).thresholds == (0.7, 0.1)
+
+
+class WrongShape(small.Linear):
+  def __call__(self, inputs):
+    return inputs
+
+
+class WithStatistics(nn.Module):
+  @nn.compact
+  def __call__(self, inputs):
+    return nn.BatchNorm(use_running_average=False)(inputs)[..., 0]
+
+
+class Raises(small.Linear):
+  def __call__(self, inputs):
+    raise TypeError("no such thing")
+
+
+@pytest.mark.parametrize(
+  ("model", "message"),
+  [
+    (WrongShape(), r"maps inputs \[2, 3, 8\|12\] to .*it gave"),
+    (WithStatistics(), "also has batch_stats"),
+    (Raises(), "it raised: no such thing"),
+  ],
+)
+def test_models_that_do_not_fit_are_refused(model, message):
+  message = message.replace("8\\|12", str(small.TASK.input_dim))
+  trial = OnlineTrial(small.TASK, small.TASK, model, small.PROTOCOL)
+  with pytest.raises(InvalidSetting, match=message):
+    trial.check_model("mine")
