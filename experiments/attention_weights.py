@@ -61,7 +61,7 @@ def main() -> None:
     state = jax.jit(training.init)(seeds)
     epoch = jax.jit(training.epoch, donate_argnums=2)
     losses: list[float] = []
-    console = rich.console.Console()
+    console = rich.console.Console(highlight=False)
     for _ in range(settings["max_epochs"]):
       state, loss = epoch(seeds, sample, state)
       losses.append(float(loss))
@@ -94,8 +94,8 @@ def main() -> None:
     )
     command_line.write_figure(directory, figure)
   for name, value in summary["learned"].items():
-    console.print(f"{name}: {value:.4g}", highlight=False)
-  console.print(f"figure: {directory.path / 'figure.png'}", highlight=False)
+    console.print(f"{name}: {value:.4g}")
+  console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
 
 
 if __name__ == "__main__":

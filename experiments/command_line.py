@@ -48,7 +48,7 @@ def prepare_jax() -> None:
   `JAX_COMPILATION_CACHE_DIR` in the environment have their say first.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
   if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     jax.config.update("jax_compilation_cache_dir", os.path.join(base, "sepfx", "jax"))

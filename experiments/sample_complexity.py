@@ -151,10 +151,8 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
   for threshold in dict.fromkeys(cell["threshold"] for cell in summary["cells"]):
     cells = [cell for cell in summary["cells"] if cell["threshold"] == threshold]
     models = list(dict.fromkeys(cell["model"] for cell in cells))
-    table = rich.table.Table(
-      title=f"training prompts until the test MSE is below {threshold:g}",
-      caption="mean [95% interval]; c: n ~ N^c",
-    )
+    console.print(f"\nTraining prompts until the test MSE is below {threshold:g}:")
+    table = rich.table.Table()
     table.add_column("N", justify="right")
     for model in models:
       table.add_column(model, justify="right")
@@ -170,6 +168,7 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
       ]
       table.add_row("c", *entries)
     console.print(table)
+  console.print("Mean [95% interval] over trials; c is the exponent of n ~ N^c.")
 
 
 def _table_entry(cell: dict) -> str:
@@ -187,7 +186,7 @@ def main() -> None:
   cells = _cells(settings)
   published = _read_published(FLAGS.published)
   num_trials, seed = settings["num_trials"], settings["seed"]
-  console = rich.console.Console()
+  console = rich.console.Console(highlight=False)
   with RunDirectory(FLAGS.output_dir, settings) as directory:
     files = TrialFiles(directory, cells, num_trials)
     with Progress(len(cells) * num_trials - len(files.finished), console) as progress:
@@ -212,7 +211,7 @@ def main() -> None:
     figure = figures.sample_complexity(records, curves, summary, uniform_risk, published)
     command_line.write_figure(directory, figure)
   _print_table(console, summary)
-  console.print(f"figure: {directory.path / 'figure.png'}", highlight=False)
+  console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
 
 
 if __name__ == "__main__":

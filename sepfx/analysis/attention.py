@@ -25,6 +25,7 @@ def block_statistics(matrix: np.ndarray, token_dim: int, code_dim: int) -> dict[
   """
   named = slice(token_dim + code_dim, token_dim + 2 * code_dim)
   own = slice(token_dim, token_dim + code_dim)
+  matrix = matrix.astype(float)  # sums of squares in double precision
   block = matrix[named, own]
   diagonal = np.diag(block)
   off_diagonal = np.abs(block[~np.eye(code_dim, dtype=bool)])

@@ -10,6 +10,7 @@ import matplotlib.axes
 import matplotlib.figure
 import matplotlib.lines
 import matplotlib.ticker
+import matplotlib.transforms
 import numpy as np
 
 # Colours whose luminances differ, each with a marker and a dash pattern of its own:
@@ -54,7 +55,7 @@ def sample_complexity(
   axes = figure.subplots(1, columns)
   for axis, threshold in zip(axes, thresholds, strict=False):
     own = records[records["threshold"] == threshold]
-    _draw_counts(axis, own, threshold, summary, styles, published)
+    _draw_counts(figure, axis, own, threshold, summary, styles, published)
   _draw_losses(axes[-1], records, curves, thresholds, uniform_risk, styles)
   figure.legend(
     handles=_legend(models, styles, records, published),
@@ -66,7 +67,13 @@ def sample_complexity(
 
 
 def _draw_counts(
-  axis: matplotlib.axes.Axes, records, threshold, summary, styles, published
+  figure: matplotlib.figure.Figure,
+  axis: matplotlib.axes.Axes,
+  records,
+  threshold,
+  summary,
+  styles,
+  published,
 ) -> None:
   lengths = sorted(set(records["length"].tolist()))
   shift = 0.012 if len(lengths) > 1 else 0.0
@@ -94,6 +101,10 @@ def _draw_counts(
       marker=r"$\uparrow$",
       markersize=11,
       color=style["color"],
+      # Above the mean's marker, which may be at the budget too.
+      transform=matplotlib.transforms.offset_copy(
+        axis.transData, figure, y=10, units="points"
+      ),
     )
     cells = [
       cell
@@ -173,28 +184,20 @@ def _draw_losses(
   # Above the label's variance a curve only shows how it started.
   axis.set_xscale("log")
   axis.set_ylim(0, min(1.6, 1.05 * axis.get_ylim()[1]))
-  for threshold in thresholds:
-    axis.axhline(threshold, color="black", linewidth=1)
-    axis.annotate(
-      f"threshold {threshold:g}",
-      (0.01, threshold),
-      xycoords=("axes fraction", "data"),
-      xytext=(0, -3),
-      textcoords="offset points",
-      va="top",
-      fontsize=8,
-    )
+  lines = [(threshold, f"threshold\n{threshold:g}", "-") for threshold in thresholds]
   risk = uniform_risk[length]
   if risk is not None:
-    axis.axhline(risk, color="black", linewidth=1, linestyle=":")
+    lines.append((risk, f"uniform\nattention\n{risk:.3g}", ":"))
+  for value, label, linestyle in lines:
+    axis.axhline(value, color="black", linewidth=1, linestyle=linestyle)
+    # Beside the axis: on it, a label would lie over the curves.
     axis.annotate(
-      f"uniform attention, {risk:.3g}",
-      (0.01, risk),
+      label,
+      (1.02, value),
       xycoords=("axes fraction", "data"),
-      xytext=(0, -3),
-      textcoords="offset points",
-      va="top",
+      va="center",
       fontsize=8,
+      annotation_clip=False,
     )
   axis.set(
     xlabel="training prompts", ylabel="test MSE", title=f"test loss at N = {length}"
@@ -255,6 +258,6 @@ def attention(
     axis.set_xticks(middles, names)
     axis.set_yticks(middles, names)
     axis.tick_params(length=0)
-    axis.set(xlabel="key token", ylabel="query token", title=f"|W_Q^T W_K|, {name}")
+    axis.set(xlabel="key token", ylabel="query token", title=rf"$|W_Q^\top W_K|$, {name}")
     figure.colorbar(image, ax=axis, shrink=0.85)
   return figure

@@ -1,0 +1,43 @@
+"""Figure 2's program, in small."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run(*arguments):
+  command = [sys.executable, "-m", "experiments.attention_weights", *arguments]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_trains_until_the_loss_and_draws_both_matrices(tmp_path):
+  settings = [
+    "--length=3", "--token_dim=2", "--num_samples=100", "--batch_size=16",
+    "--learning_rate=0.01", "--max_epochs=40", "--stop_loss=0.8",
+    f"--output_dir={tmp_path / 'run'}",
+  ]  # fmt: skip
+  done = run(*settings)
+  assert done.returncode == 0, done.stderr
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  losses = summary["training_loss"]
+  assert summary["stopped"]
+  assert losses[-1] < 0.8 <= min(losses[:-1])
+  weights = np.load(tmp_path / "run/weights.npz")
+  code_dim = 5  # floor(5 ln 3)
+  assert weights["learned"].shape == (2 + 2 * code_dim,) * 2
+  # The construction keeps to its block, and so do the statistics drawn from it.
+  assert summary["constructed"]["share_in_block"] == 1.0
+  assert summary["constructed"]["rows_won_by_diagonal"] == 1.0
+  assert summary["constructed"]["mean_off_diagonal"] == 0.0
+  assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_flags_are_refused(tmp_path):
+  refused = run("--length=1", f"--output_dir={tmp_path}")
+  assert refused.returncode == 2
+  assert refused.stderr == "error: --length: got 1, takes an integer >= 2\n"
