@@ -1,4 +1,4 @@
-"""The one error that bad input raises, before anything compiles."""
+"""What the library raises: for bad input, before anything compiles, and when stopped."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ def require(condition: bool, setting: str, got: object, takes: str) -> None:
   """Raises `InvalidSetting(setting, got, takes)` unless `condition` holds."""
   if not condition:
     raise InvalidSetting(setting, got, takes)
+
+
+class Interrupted(Exception):
+  """The run was asked to stop, and did; what it had is kept."""

@@ -1,4 +1,4 @@
-"""A small cell that learns in a second, shared by the tests of trials and ensembles."""
+"""Small models, and a cell that learns in a second, shared by several tests."""
 
 import functools
 
@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import optax
 
-from sepfx.models import Transformer
+from sepfx.models import GRU, FeedForward, Transformer
 from sepfx.tasks import QSTR
 from sepfx.training import Online, OnlineTrial, Seeds
 
@@ -32,6 +32,18 @@ class Linear(nn.Module):
     return nn.Dense(1)(inputs)[..., 0]
 
 
+def transformer():
+  return Transformer(width=20)
+
+
+def ffn():
+  return FeedForward((20,))
+
+
+def gru():
+  return GRU(units=8)
+
+
 def seeds(k: int) -> Seeds:
   return Seeds(*jax.random.split(jax.random.key(k)))
 
@@ -47,4 +59,4 @@ def run_to_end(trial: OnlineTrial, own: Seeds):
   state, world = init(own), make_world(own)
   while state.active:
     state = advance(state, world)
-  return jax.tree.map(np.asarray, state._replace(seeds=None))
+  return jax.tree.map(np.asarray, state)

@@ -1,17 +1,21 @@
 """Lanes against single trials, and a trial against every way of running it."""
 
+import concurrent.futures
 import dataclasses
+import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, grid, run
+from sepfx.ensembles import Lanes, grid, host_loop, run
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.lanes import CONTINUE, START
 from sepfx.models import GRU
-from sepfx.tasks import shared
+from sepfx.tasks import QSTR, shared
 from sepfx.training import Online, curve, passages
 from tests import small
 
@@ -43,19 +47,20 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
   # Five trials in four lanes on two devices: one lane is refilled, others run dry.
   cell = Cell("m", small.TRIAL)
   seeds = cell.seeds(3, 5)
+  key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
   lanes = Lanes(cell.trial, jax.devices(), 2, mapped=mapped)
   assert lanes.num_lanes == 4
   in_lane, waiting, ended = [0, 1, 2, 3], 4, {}
-  refill = np.ones(4, bool)
+  refill = np.full(4, START)
   while any(k >= 0 for k in in_lane):
-    own = jax.tree.map(lambda a, k=tuple(in_lane): a[np.array(k)], seeds)
-    report = lanes.advance(own, refill, 3)
-    refill = np.zeros(4, bool)
+    own = jax.tree.map(lambda a, k=tuple(in_lane): a[np.array(k)], key_data)
+    report = jax.device_get(lanes.advance(own, refill, 3 * lanes.quantum + 10))
+    refill = np.full(4, CONTINUE)
     for lane, k in enumerate(in_lane):
       if k >= 0 and not report.active[lane]:
         ended[k] = type(report)(*(field[lane] for field in report))
         in_lane[lane] = waiting if waiting < 5 else -1
-        refill[lane] = waiting < 5
+        refill[lane] = START if waiting < 5 else CONTINUE
         waiting += 1
   assert sorted(ended) == list(range(5))
   for k, report in ended.items():
@@ -64,6 +69,137 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
     np.testing.assert_allclose(
       curve(report, small.PROTOCOL).loss, curve(state, small.PROTOCOL).loss, rtol=1e-4
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisoned(QSTR):
+  """Plants NaN in the trial whose task key ends in this word."""
+
+  poison: int = 0
+
+  def init(self, key):
+    planted = super().init(key)
+    bad = jax.random.key_data(key)[-1] == np.uint32(self.poison)
+    return jax.tree.map(lambda a: jnp.where(bad, jnp.nan, a), planted)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_trial_of_nan_leaves_its_neighbours_alone(mapped):
+  seeds = Cell("m", small.TRIAL).seeds(3, 4)
+  key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
+  reports = []
+  for poison in (0, int(key_data[1][2, -1])):  # nobody's; trial 2's
+    task = Poisoned(length=3, token_dim=2, poison=poison)
+    trial = dataclasses.replace(
+      small.TRIAL, task=task, test_task=task, model=small.Linear()
+    )
+    lanes = Lanes(trial, jax.devices()[:1], 4, mapped=mapped)
+    reports.append(jax.device_get(lanes.advance(key_data, np.full(4, START), 40)))
+  healthy, poisoned = reports
+  assert not healthy.diverged_at.any()
+  assert poisoned.diverged_at[2] == 1
+  others = [0, 1, 3]
+  for before, after in zip(healthy, poisoned, strict=True):
+    np.testing.assert_array_equal(before[others], after[others])
+
+
+@pytest.mark.faults
+def test_lanes_are_halved_until_memory_suffices(monkeypatch):
+  cell = cell_of(small.Linear(), "m")
+  one_device = jax.devices()[:1]
+  plain = results(cell, num_trials=5, lanes=2, devices=one_device)
+  made, ran = [], []
+
+  class Tight(Lanes):
+    """Fails as XLA does: to be made with more than 4 lanes, then to run with 4."""
+
+    def __init__(self, trial, devices, lanes_per_device, **settings):
+      made.append(lanes_per_device)
+      if lanes_per_device > 4:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+      super().__init__(trial, devices, lanes_per_device, **settings)
+
+    def advance(self, *arguments):
+      ran.append(self.num_lanes)
+      if self.num_lanes == 4 and ran.count(4) == 3:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+      return super().advance(*arguments)
+
+  monkeypatch.setattr(host_loop, "Lanes", Tight)
+  with pytest.warns(UserWarning, match="out of memory with . lanes a device: going on"):
+    found = results(cell, num_trials=5, lanes=8, devices=one_device)
+  assert made == [8, 4, 2]
+  assert set(ran[3:]) == {2}
+  assert {k: result.rows for k, result in found.items()} == {
+    k: result.rows for k, result in plain.items()
+  }
+
+
+def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
+  made = []
+
+  class Accelerator:
+    platform, process_index = "gpu", 0
+
+    def memory_stats(self):
+      return {"bytes_limit": 1000}
+
+  class Program:
+    def __init__(self, trial, devices, lanes_per_device, *, mapped):
+      assert not mapped
+      made.append(lanes_per_device)
+      self.bytes_per_device = 20 * lanes_per_device
+
+  monkeypatch.setattr(host_loop, "Lanes", Program)
+  cell = cell_of(small.Linear(), "m")
+  host_loop._Compiler([Accelerator()], lanes=0)(cell)
+  assert made == [32, 16, 8]  # a program may take three tenths of the memory
+  host_loop._Compiler([Accelerator()], lanes=64)(cell)
+  assert made == [32, 16, 8, 64]  # what is asked for is tried
+
+
+class AtOnce(concurrent.futures.ThreadPoolExecutor):
+  """Compiles when it is asked to, so that no trial ends before the next cell is ready."""
+
+  def submit(self, function, *arguments):
+    future = super().submit(function, *arguments)
+    concurrent.futures.wait([future])
+    return future
+
+
+def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
+  # Three trials on two devices: when one is left, the other device goes on.
+  monkeypatch.setattr(host_loop, "ThreadPoolExecutor", AtOnce)
+  monkeypatch.setattr(host_loop, "_DISPATCH_SECONDS", (0.01, 0.01))
+  cells = [cell_of(small.Linear(), name) for name in ("a", "b")]
+  seen = []
+
+  class Order:
+    def compiling(self, cell):
+      pass
+
+    def advanced(self, cell, steps):
+      seen.append((cell.model_name, np.flatnonzero(steps).tolist()))
+
+    def ended(self, result):
+      seen.append(("ended", result.name))
+
+  protocol = dataclasses.replace(small.PROTOCOL, thresholds=(1e-3,))
+  cells = [
+    dataclasses.replace(cell, trial=dataclasses.replace(cell.trial, protocol=protocol))
+    for cell in cells
+  ]
+  ended = [
+    result.name
+    for result in run(cells, seed=0, num_trials=3, watchers=[Order()], lanes=1)
+  ]
+  assert len(ended) == len(set(ended)) == 6
+  first_b = next(k for k, (what, _) in enumerate(seen) if what == "b")
+  last_a = max(k for k, (what, _) in enumerate(seen) if what == "a")
+  assert first_b < last_a
+  for (what, lanes), (other, others) in itertools.pairwise(seen):
+    if {what, other} == {"a", "b"} and what == "a":
+      assert not set(lanes) & set(others)
 
 
 def test_seeds_depend_on_seed_cell_and_index_alone():

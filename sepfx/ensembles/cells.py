@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from sepfx import models as models_lib
+from sepfx.ensembles import keys
 from sepfx.errors import InvalidSetting, require
 from sepfx.training import Online, OnlineTrial, Seeds
 
@@ -56,13 +57,13 @@ class Cell:
     that are not in the name (a learning rate, say) do not move them, so runs that
     differ in such a setting are paired trial by trial.
     """
-    keys = _fold_name(jax.random.key(seed), self.name)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(keys, jnp.arange(num_trials))
-    trial, task = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+    own = _fold_name(keys.key(seed), self.name)
+    own = jax.vmap(jax.random.fold_in, (None, 0))(own, jnp.arange(num_trials))
+    trial, task = jnp.unstack(jax.vmap(jax.random.split)(own), axis=1)
     if self.task_draw == "shared":
       coordinates = self.coordinates
       planted = f"task={coordinates['task']}/length={coordinates['length']}"
-      task = jnp.broadcast_to(_fold_name(jax.random.key(seed), planted), task.shape)
+      task = jnp.broadcast_to(_fold_name(keys.key(seed), planted), task.shape)
     return Seeds(trial, task)
 
 

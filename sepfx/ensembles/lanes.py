@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,24 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from sepfx.training.online import OnlineTrial, Seeds, State, select
+from sepfx.ensembles import hosts, keys
+from sepfx.training.online import OnlineTrial, Seeds, State, World, select
 
 _AXIS = "trials"
+
+# `jax.random.key_data` of each of the `Seeds`, [L *key]: NumPy has no typed keys.
+KeyData = tuple[np.ndarray, ...]
+
+# What a dispatch does with a lane before it advances it: goes on with its trial, starts
+# one, or takes one up whose state was put there.
+CONTINUE, START, RESUME = range(3)
+
+
+class Slots(NamedTuple):
+  """What the lanes hold; every field of either with a leading lane axis."""
+
+  state: State
+  world: World
 
 
 class Report(NamedTuple):
@@ -31,40 +47,76 @@ class Report(NamedTuple):
   active: Bool[Array, " L"]
 
 
+def _world(trial: OnlineTrial, seeds: Seeds) -> World:
+  """A trial's world with its key as key data, so that lanes can hold it."""
+  world = trial.world(seeds)
+  return world._replace(data_key=jax.random.key_data(world.data_key))
+
+
+def _with_key(world: World) -> World:
+  return world._replace(data_key=keys.wrap_key_data(world.data_key))
+
+
 def _advance_mapped(trial: OnlineTrial):
   """Lanes one after another: what each computes is a program of its own.
 
   A trial's numbers are then the same bits for any number of lanes, and a lane that
   is idle or done costs nothing. The right form where a core is a device.
   """
+  check_every = trial.protocol.check_every
 
-  def advance_lane(state: State, seeds: Seeds, refill, num_checks) -> State:
-    state = jax.lax.cond(refill, lambda: trial.init(seeds), lambda: state)
-    world = trial.world(state.seeds)
+  def begin(i, slots: Slots, seeds: Seeds, refill) -> Slots:
+    slot, own_seeds = jax.tree.map(lambda a: a[i], (slots, seeds))
+    slot = jax.lax.cond(
+      refill[i] == CONTINUE,
+      lambda: slot,
+      lambda: Slots(
+        jax.lax.cond(
+          refill[i] == START, lambda: trial.init(own_seeds), lambda: slot.state
+        ),
+        _world(trial, own_seeds),
+      ),
+    )
+    return jax.tree.map(lambda a, b: a.at[i].set(b), slots, slot)
 
+  def advance_lane(state: State, world: World, num_steps) -> State:
     def unfinished(carry):
-      k, state = carry
-      return (k < num_checks) & state.active
+      left, state = carry
+      return (left > 0) & state.active
 
-    def check(carry):
-      k, state = carry
-      return k + 1, trial.advance(state, world)
-
-    return jax.lax.while_loop(unfinished, check, (jnp.int32(0), state))[1]
-
-  def advance(states: State, seeds: Seeds, refill, num_checks, num_lanes) -> State:
-    def lane(i, states):
-      state, own_seeds = jax.tree.map(lambda a: a[i], (states, seeds))
+    def to_next_check(carry):
+      left, state = carry
+      steps = jnp.minimum(left, check_every - state.step % check_every)
+      state = trial.train(state, world, steps)
       state = jax.lax.cond(
-        state.active | refill[i],
-        lambda: advance_lane(state, own_seeds, refill[i], num_checks),
+        state.step % check_every == 0,
+        lambda: trial.evaluate(state, world),
+        lambda: state,
+      )
+      return left - steps, state
+
+    return jax.lax.while_loop(unfinished, to_next_check, (num_steps, state))[1]
+
+  def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
+    def lane(i, states):
+      state, world = jax.tree.map(lambda a: a[i], (states, slots.world))
+      state = jax.lax.cond(
+        state.active,
+        lambda: advance_lane(state, _with_key(world), num_steps),
         lambda: state,
       )
       return jax.tree.map(lambda a, b: a.at[i].set(b), states, state)
 
     # `num_lanes` is an argument because a loop of known length one is dissolved
     # into its surroundings, and then compiled to other last digits.
-    return jax.lax.fori_loop(0, num_lanes, lane, states)
+    slots = jax.lax.cond(
+      jnp.any(refill != CONTINUE),
+      lambda: jax.lax.fori_loop(
+        0, num_lanes, lambda i, slots: begin(i, slots, seeds, refill), slots
+      ),
+      lambda: slots,
+    )
+    return slots._replace(state=jax.lax.fori_loop(0, num_lanes, lane, slots.state))
 
   return advance
 
@@ -72,29 +124,35 @@ def _advance_mapped(trial: OnlineTrial):
 def _advance_vmapped(trial: OnlineTrial):
   """All lanes in one batched program: the right form on an accelerator.
 
-  An evaluation reads on until every active lane's screen has decided.
+  All lanes stand at a check when a dispatch begins, and so meet every later check
+  together. An evaluation reads on until every active lane's screen has decided.
   """
   select_lanes = jax.vmap(select)
 
-  def advance(states: State, seeds: Seeds, refill, num_checks, num_lanes) -> State:
+  def begin(slots: Slots, seeds: Seeds, refill) -> Slots:
+    started = select_lanes(refill == START, jax.vmap(trial.init)(seeds), slots.state)
+    worlds = jax.vmap(lambda own: _world(trial, own))(seeds)
+    return Slots(started, select_lanes(refill != CONTINUE, worlds, slots.world))
+
+  def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
     del num_lanes  # the batch is the array's
-    states = jax.lax.cond(
-      jnp.any(refill),
-      lambda: select_lanes(refill, jax.vmap(trial.init)(seeds), states),
-      lambda: states,
+    slots = jax.lax.cond(
+      jnp.any(refill != CONTINUE), lambda: begin(slots, seeds, refill), lambda: slots
     )
-    worlds = jax.vmap(trial.world)(states.seeds)
+    worlds = _with_key(slots.world)
 
     def unfinished(carry):
-      k, states = carry
-      return (k < num_checks) & jnp.any(states.active)
+      left, states = carry
+      return (left > 0) & jnp.any(states.active)
 
     def check(carry):
-      k, before = carry
+      left, before = carry
       after = jax.vmap(trial.advance)(before, worlds)
-      return k + 1, select_lanes(before.active, after, before)
+      states = select_lanes(before.active, after, before)
+      return left - trial.protocol.check_every, states
 
-    return jax.lax.while_loop(unfinished, check, (jnp.int32(0), states))[1]
+    _, states = jax.lax.while_loop(unfinished, check, (num_steps, slots.state))
+    return slots._replace(state=states)
 
   return advance
 
@@ -106,6 +164,9 @@ class Lanes:
 
   Attributes:
     num_lanes: L, over all devices.
+    lanes_per_device: on each.
+    quantum: a dispatch takes a multiple of this many steps.
+    bytes_per_device: device memory that the program and its lanes take.
   """
 
   def __init__(
@@ -120,19 +181,22 @@ class Lanes:
 
     Args:
       trial: whose trials to run.
-      devices: where, all of one platform.
+      devices: where, all of one platform, in the same order in every process.
       lanes_per_device: lanes on each.
       mapped: lanes one after another (`lax.map`'s way) instead of `vmap`.
     """
     self.num_lanes = len(devices) * lanes_per_device
+    self.lanes_per_device = lanes_per_device
+    self.quantum = 1 if mapped else trial.protocol.check_every
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
-    sharding = NamedSharding(mesh, PartitionSpec(_AXIS))
+    self._sharding = NamedSharding(mesh, PartitionSpec(_AXIS))
     lanes, everywhere = PartitionSpec(_AXIS), PartitionSpec()
     advance = (_advance_mapped if mapped else _advance_vmapped)(trial)
 
-    def step(states, seeds, refill, num_checks, num_lanes):
-      states = advance(states, seeds, refill, num_checks, num_lanes)
-      return states, Report(*(getattr(states, name) for name in Report._fields))
+    def step(slots, key_data, refill, num_steps, num_lanes):
+      seeds = Seeds(*map(keys.wrap_key_data, key_data))
+      slots = advance(slots, seeds, refill, num_steps, num_lanes)
+      return slots, Report(*(getattr(slots.state, name) for name in Report._fields))
 
     # Flax's own recurrent layers, and users' models like them, start scans from
     # constants that do not vary over devices: the varying-axes check refuses them.
@@ -143,48 +207,76 @@ class Lanes:
       out_specs=(lanes, lanes),
       check_vma=False,
     )
-    self._put: Callable = lambda tree: jax.device_put(tree, sharding)
-    self._lanes_per_device = jnp.int32(lanes_per_device)
-    keys = jnp.broadcast_to(jax.random.key(0), (self.num_lanes,))
-    one_seed = jax.tree.map(lambda a: a[0], Seeds(keys, keys))
-    shapes = jax.eval_shape(trial.init, one_seed)
     # `active` is False in a blank lane: it is idle until it is refilled.
-    self._states = self._put(jax.tree.map(self._blank, shapes))
+    self._slots = hosts.place(self._blank(trial), self._sharding)
+    key_data = np.zeros((self.num_lanes, 2), np.uint32)
+    refill = np.full(self.num_lanes, CONTINUE, np.int32)
+    arguments = self._arguments((key_data, key_data), refill, 1)
     self._program = (
-      jax.jit(sharded, donate_argnums=0)
-      .lower(
-        self._states,
-        self._put(Seeds(keys, keys)),
-        self._put(jnp.zeros(self.num_lanes, bool)),
-        jnp.int32(1),
-        self._lanes_per_device,
-      )
-      .compile()
+      jax.jit(sharded, donate_argnums=0).lower(self._slots, *arguments).compile()
+    )
+    memory: Any = self._program.memory_analysis()
+    self.bytes_per_device: int = (
+      memory.argument_size_in_bytes
+      + memory.temp_size_in_bytes
+      + memory.output_size_in_bytes
+      - memory.alias_size_in_bytes
     )
 
-  def _blank(self, shape: jax.ShapeDtypeStruct) -> jax.Array:
-    full = (self.num_lanes, *shape.shape)
-    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-      return jnp.broadcast_to(jax.random.key(0), full)
-    return jnp.zeros(full, shape.dtype)
+  @property
+  def states(self) -> State:
+    """The trials in the lanes, sharded over the devices."""
+    return self._slots.state
 
-  def advance(self, seeds: Seeds, refill: np.ndarray, num_checks: int) -> Report:
-    """Advances every lane by up to `num_checks` checks, in one dispatch.
+  def advance(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> Report:
+    """Starts to advance every lane by up to `num_steps` steps, in one dispatch.
 
     Args:
-      seeds: the trials that start in the refilled lanes, [L]; others are not read.
-      refill: lanes whose trial is replaced, [L].
-      num_checks: checks after which control returns; a lane stops when its trial
-        ends.
+      key_data: of the trials in the lanes; an idle lane's are not read.
+      refill: `CONTINUE`, `START` or `RESUME`, [L].
+      num_steps: steps after which control returns, a multiple of `quantum`; a lane
+        stops when its trial ends.
 
     Returns:
-      The report, as NumPy arrays.
+      The report, still being computed, on the devices.
     """
-    self._states, report = self._program(
-      self._states,
-      self._put(seeds),
-      self._put(jnp.asarray(refill)),
-      jnp.int32(num_checks),
-      self._lanes_per_device,
+    self._slots, report = self._program(
+      self._slots, *self._arguments(key_data, refill, num_steps)
     )
-    return jax.device_get(report)
+    return report
+
+  def put(self, states: Mapping[int, State]) -> None:
+    """Puts trials in progress into lanes, each to be taken up by a `RESUME`.
+
+    Args:
+      states: by lane; fields without the lane axis, in NumPy.
+    """
+    rows = jax.tree.map(
+      lambda a: np.zeros((self.num_lanes, *a.shape[1:]), a.dtype), self.states
+    )
+    chosen = np.zeros(self.num_lanes, bool)
+    for lane, state in states.items():
+      chosen[lane] = True
+      for row, value in zip(jax.tree.leaves(rows), jax.tree.leaves(state), strict=True):
+        row[lane] = value
+    rows, chosen = hosts.place((rows, chosen), self._sharding)
+    self._slots = self._slots._replace(state=_choose(chosen, rows, self.states))
+
+  def _blank(self, trial: OnlineTrial) -> Slots:
+    seeds = Seeds(keys.key(0), keys.key(0))
+    return jax.tree.map(
+      lambda shape: np.zeros((self.num_lanes, *shape.shape), shape.dtype),
+      Slots(
+        jax.eval_shape(trial.init, seeds),
+        jax.eval_shape(lambda: _world(trial, seeds)),
+      ),
+    )
+
+  def _arguments(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> tuple:
+    numbers = (np.int32(num_steps), np.int32(self.lanes_per_device))
+    return (*hosts.place((key_data, refill), self._sharding), *numbers)
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _choose(chosen: Bool[Array, " L"], new: State, old: State) -> State:
+  return jax.vmap(select)(chosen, new, old)

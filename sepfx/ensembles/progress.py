@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import rich.console
 import rich.progress
 
@@ -51,12 +52,11 @@ class Progress:
     self._bar.stop()
 
   def compiling(self, cell: Cell) -> None:
-    coordinates = cell.coordinates
-    self._what = f"{coordinates['model']} N={coordinates['length']}"
-    self._show(f"compiling {self._what}")
+    self._show(f"compiling {_description(cell)}")
 
-  def advanced(self, samples: int) -> None:
-    self._samples += samples
+  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
+    self._samples += int(np.sum(steps)) * cell.trial.protocol.batch_size
+    self._what = _description(cell)
     self._show(self._what)
 
   def ended(self, result: Result) -> None:
@@ -79,3 +79,8 @@ class Progress:
       self._last_line = now
       parts = [f"{self._done}/{self._total} trials", rate, left, what]
       self._console.print(", ".join(part for part in parts if part), highlight=False)
+
+
+def _description(cell: Cell) -> str:
+  coordinates = cell.coordinates
+  return f"{coordinates['model']} N={coordinates['length']}"

@@ -22,10 +22,13 @@ from sepfx.training.risks import averaged_risk, prompt_errors
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 _CHUNK = 250
-# Standard errors by which the screen must clear every open threshold. At six the
-# chance that it hides a crossing is below 1e-9 a look.
-_SCREEN_MARGIN = 6.0
-
+# Standard errors by which the screen must clear every open threshold. A crossing is
+# hidden when the estimate is off by that much at the one check where it happens: a
+# chance of about 1e-5 a trial and threshold.
+_SCREEN_MARGIN = 4.5
+# Chunks after which an undecided screen reads all: the full evaluation that it then
+# extrapolates from is a recent one again.
+_SCREEN_CHUNKS = 6
 
 _PUBLISHED_OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
@@ -92,16 +95,18 @@ class Seeds(NamedTuple):
 
 
 class Reference(NamedTuple):
-  """The last full evaluation, from which the screen extrapolates (M test prompts)."""
+  """The last full evaluation, from which the screen extrapolates (M test prompts).
+
+  Zero before the first: the screen's estimate is then a plain mean.
+  """
 
   errors: Float[Array, " M"]
   loss: Float[Array, ""]
 
 
 class State(NamedTuple):
-  """A trial in progress (C checks, K thresholds)."""
+  """A trial in progress (C checks, K thresholds). Its seeds stay with who runs it."""
 
-  seeds: Seeds
   params: Any
   opt_state: Any
   step: Int[Array, ""]
@@ -120,7 +125,7 @@ def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
 
 
 class World(NamedTuple):
-  """What a trial's seeds fix for its whole length; recomputed, never stored."""
+  """What a trial's seeds fix for its whole length; in no checkpoint."""
 
   planted: Any
   test: Any
@@ -183,7 +188,6 @@ class OnlineTrial:
     params = self.model.init(weights_key, inputs).get("params", {})
     checks, thresholds = self.protocol.num_checks, len(self.protocol.thresholds)
     return State(
-      seeds=seeds,
       params=params,
       opt_state=self.protocol.optimizer.init(params),
       step=jnp.int32(0),
@@ -192,9 +196,7 @@ class OnlineTrial:
       exact=jnp.zeros(checks, bool),
       crossings=jnp.zeros(thresholds, jnp.int32),
       diverged_at=jnp.int32(0),
-      reference=Reference(
-        jnp.full(math.prod(self._chunks), jnp.nan), jnp.float32(jnp.nan)
-      ),
+      reference=Reference(jnp.zeros(math.prod(self._chunks)), jnp.float32(0)),
       active=jnp.array(True),
     )
 
@@ -207,10 +209,10 @@ class OnlineTrial:
 
   def advance(self, state: State, world: World) -> State:
     """Trains to the next check and evaluates: the whole protocol is its iteration."""
-    return self.evaluate(self.train(state, world), world)
+    return self.evaluate(self.train(state, world, self.protocol.check_every), world)
 
-  def train(self, state: State, world: World) -> State:
-    """Takes `check_every` steps on the averaged risk (2.2), a fresh batch each."""
+  def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
+    """Takes `num_steps` steps on the averaged risk (2.2), a fresh batch each."""
 
     def loss_fn(params, sample):
       inputs = self.task.encode(world.planted, sample)
@@ -228,7 +230,7 @@ class OnlineTrial:
       return optax.apply_updates(params, updates), opt_state, step, diverged_at
 
     carry = (state.params, state.opt_state, state.step, state.diverged_at)
-    carry = jax.lax.fori_loop(0, self.protocol.check_every, one_step, carry)
+    carry = jax.lax.fori_loop(0, num_steps, one_step, carry)
     params, opt_state, step, diverged_at = carry
     finite = jax.tree.reduce(
       jnp.logical_and,
@@ -252,6 +254,7 @@ class OnlineTrial:
     num_chunks, size = self._chunks
     num_test = self.protocol.num_test
     thresholds = jnp.array(self.protocol.thresholds)
+    last_look = min(_SCREEN_CHUNKS, num_chunks - 1)
     highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
 
     def undecided(carry):
@@ -274,9 +277,9 @@ class OnlineTrial:
       variance = (sums[1] - sums[0] * mean) / (read - 1)
       spread = jnp.sqrt(variance / read * (1 - read / num_test))
       estimate = state.reference.loss + mean
-      # False when anything is NaN: at the first check, and when a trial diverges.
+      # False when anything is NaN, as when a trial diverges.
       clear = estimate - _SCREEN_MARGIN * spread > highest_open
-      decided = clear & (k + 1 < num_chunks) & self.protocol.screen
+      decided = clear & (k < last_look) & self.protocol.screen
       return k + 1, errors, sums, estimate, decided
 
     start = (
