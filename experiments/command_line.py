@@ -16,27 +16,50 @@ from absl import app, flags, logging
 
 from sepfx import InvalidSetting
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import require
+from sepfx.errors import Interrupted, require
+
+# Exit code of a run that was stopped and can be started again (as `sysexits.h` has it
+# for temporary failures): what a scheduler requeues on.
+STOPPED = os.EX_TEMPFAIL
 
 
 def main(experiment: Callable[[], None]) -> None:
-  """Runs an experiment as a program: bad settings become one line on stderr."""
+  """Runs an experiment as a program: what stops it becomes a line on stderr.
+
+  Exit codes: 0 done; 2 bad settings; 74 something could not be written; `STOPPED`.
+  """
 
   def run(argv: list[str]) -> None:
     if len(argv) > 1:
       raise app.UsageError(f"unexpected argument {argv[1]!r}: settings are flags")
     logging.set_verbosity(logging.WARNING)
     prepare_jax()
+    alone = True  # of several processes, the others do not know
     try:
       experiment()
+      return
     except InvalidSetting as error:
       name = error.setting
       flag = f"--{name}" if name in flags.FLAGS else name
-      print(f"error: {flag}: got {error.got!r}, takes {error.takes}", file=sys.stderr)
-      sys.exit(2)
+      code, message = 2, f"error: {flag}: got {error.got!r}, takes {error.takes}"
+    except Interrupted:
+      code, alone = STOPPED, False
+      message = "stopped; the same command goes on from here"
+    except ConnectionError as error:
+      code = STOPPED
+      message = f"error: {error}\nthe same command goes on from the last checkpoint"
+    except OSError as error:
+      code = os.EX_IOERR
+      message = (
+        f"error: {error}\nwhat was recorded is kept; the same command goes on from "
+        "there when the cause is gone"
+      )
     except KeyboardInterrupt:
-      print("interrupted; the same command goes on from here", file=sys.stderr)
-      sys.exit(130)
+      code, message = 130, "interrupted; the same command goes on from here"
+    print(message, file=sys.stderr, flush=True)
+    if alone and jax.distributed.is_initialized():
+      os._exit(code)  # the usual way out waits for the other processes
+    sys.exit(code)
 
   app.run(run)
 

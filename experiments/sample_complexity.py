@@ -18,13 +18,10 @@ import rich.console
 import rich.table
 from absl import flags
 
-from experiments import command_line
+from experiments import command_line, running
 from sepfx import InvalidSetting, Online
 from sepfx.analysis import figures, summarise
-from sepfx.ensembles import TASK_DRAWS, Cell, grid, run
-from sepfx.ensembles.progress import Progress
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.ensembles import TASK_DRAWS, Cell, grid
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
@@ -70,16 +67,13 @@ flags.DEFINE_integer("sparsity", 1, "q, number of tokens a label depends on.")
 flags.DEFINE_enum("link", "linear", list(LINKS), "g, what a label is of those tokens.")
 flags.DEFINE_integer("num_heads", 1, "H, heads of the transformer.")
 flags.DEFINE_integer("seed", 0, "Seed of everything random.")
-flags.DEFINE_integer("lanes", 0, "Trials a device advances at once; 0 to choose.")
 flags.DEFINE_bool("screen", True, "Estimate the test loss before evaluating it in full.")
-flags.DEFINE_string("output_dir", "runs/sample_complexity", "Where results are kept.")
 flags.DEFINE_string(
   "published", "", "Published means to draw beside: a file name in experiments/published."
 )
 
 FLAGS = flags.FLAGS
-# Flags that do not change a result, only where and how it comes about.
-_FREE = ("lanes", "output_dir", "published")
+FLAGS.set_default("output_dir", "runs/sample_complexity")
 
 
 def _numbers(name: str, kind: type, takes: str) -> list:
@@ -92,7 +86,7 @@ def _numbers(name: str, kind: type, takes: str) -> list:
 
 def _settings() -> dict:
   """The settings that stand in config.json, in one form however they were given."""
-  settings = command_line.settings_of("lengths", _FREE)
+  settings = command_line.settings_of("lengths", free=("published",))
   settings["lengths"] = _numbers("lengths", int, "integers >= 2")
   settings["thresholds"] = _numbers("thresholds", float, "positive numbers")[::-1]
   settings["models"] = list(dict.fromkeys(FLAGS.models))
@@ -182,36 +176,28 @@ def _table_entry(cell: dict) -> str:
 
 
 def main() -> None:
+  stop = running.start()
   settings = _settings()
   cells = _cells(settings)
   published = _read_published(FLAGS.published)
-  num_trials, seed = settings["num_trials"], settings["seed"]
-  console = rich.console.Console(highlight=False)
-  with RunDirectory(FLAGS.output_dir, settings) as directory:
-    files = TrialFiles(directory, cells, num_trials)
-    with Progress(len(cells) * num_trials - len(files.finished), console) as progress:
-      for _ in run(
-        cells,
-        seed=seed,
-        num_trials=num_trials,
-        lanes=FLAGS.lanes,
-        finished=files.finished,
-        watchers=(files, progress),
-      ):
-        pass
-    records, curves = files.complete()
+  console = running.console()
+  with running.recorded(cells, settings, stop) as run:
+    if run is None:
+      return
     protocol = cells[0].trial.protocol
     budget = protocol.num_checks * protocol.check_every * protocol.batch_size
     uniform_risk = {
       cell.trial.task.length: cell.trial.test_task.uniform_attention_risk()
       for cell in cells
     }
-    summary = summarise(records, budget, uniform_risk)
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    figure = figures.sample_complexity(records, curves, summary, uniform_risk, published)
-    command_line.write_figure(directory, figure)
+    summary = summarise(run.records, budget, uniform_risk)
+    run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    figure = figures.sample_complexity(
+      run.records, run.curves, summary, uniform_risk, published
+    )
+    command_line.write_figure(run.directory, figure)
   _print_table(console, summary)
-  console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+  console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)
 
 
 if __name__ == "__main__":

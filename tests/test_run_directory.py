@@ -120,6 +120,18 @@ def test_another_config_is_refused(opened):
     opened({**SETTINGS, "seed": 1})
 
 
+def test_other_versions_are_named(opened, tmp_path):
+  opened()
+  path = tmp_path / "run/config.json"
+  stored = json.loads(path.read_text())
+  stored["starts"][0]["versions"]["jax"] = "0.0.1"
+  stored["starts"][0]["revision"] = "abc"
+  path.write_text(json.dumps(stored))
+  with pytest.warns(UserWarning, match=r"jax 0\.0\.1 \(now .*, source revision abc \("):
+    opened()
+  opened()  # the last start was with these versions
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path):
   (tmp_path / "notes.txt").write_text("mine")
   with pytest.raises(InvalidSetting, match=r"this one has notes.txt"):

@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import sample_complexity
+from experiments import running, sample_complexity
 from sepfx import InvalidSetting
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -60,6 +60,32 @@ def _fresh_flags():
 def test_bad_flags_are_refused(arguments, message):
   with pytest.raises(InvalidSetting, match=message):
     sample_complexity._cells(parse(*arguments))
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--coordinator=a:1"], "coordinator: got 'a:1', takes --distributed too"),
+    (["--process_id=0"], "process_id: got 0, takes --distributed too"),
+    (
+      ["--distributed", "--num_processes=2"],
+      "num_processes: got 2, takes --coordinator and --process_id too",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1", "--num_processes=0", "--process_id=0"],
+      "num_processes: got 0, takes an integer >= 1",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1", "--num_processes=2", "--process_id=2"],
+      "process_id: got 2, takes 0 to 1",
+    ),
+    (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
+  ],
+)
+def test_bad_ways_of_running_are_refused(arguments, message):
+  parse(*arguments)
+  with pytest.raises(InvalidSetting, match=message):
+    running.start()
 
 
 @pytest.mark.parametrize(

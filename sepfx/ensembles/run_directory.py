@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -60,13 +61,7 @@ class RunDirectory:
 
   def write(self, name: str, content: bytes | str) -> None:
     """Writes a file so that a reader, or a crash, sees all of it or the old one."""
-    path = self.path / name
-    temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "wb") as file:
-      file.write(content.encode() if isinstance(content, str) else content)
-      file.flush()
-      os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(self.path / name, content)
 
   def _open(self) -> IO:
     """Creates the directory and locks it; the lock dies with the process."""
@@ -117,8 +112,37 @@ class RunDirectory:
           str(self.path),
           f"an empty directory or one with a config.json; this one has {others[0]}",
         )
-    stored = {"settings": settings, "starts": [*starts, environment()]}
+    here = environment()
+    if starts:
+      self._warn_of_changes(starts[-1], here)
+    stored = {"settings": settings, "starts": [*starts, here]}
     self.write(path.name, json.dumps(stored, indent=2) + "\n")
+
+  def _warn_of_changes(self, before: dict, here: dict) -> None:
+    """Says what is not as it was when the run was last started."""
+    old = {**before.get("versions", {}), "source revision": before.get("revision")}
+    new = {**here["versions"], "source revision": here["revision"]}
+    changed = [
+      f"{name} {old.get(name)} (now {new.get(name)})"
+      for name in dict.fromkeys([*old, *new])
+      if old.get(name) != new.get(name)
+    ]
+    if changed:
+      warnings.warn(
+        f"{self.path} was begun with {', '.join(changed)}: its trials may differ in "
+        "their last digits, and so in their counts",
+        stacklevel=4,
+      )
+
+
+def write_whole(path: pathlib.Path, content: bytes | str) -> None:
+  """Writes a file so that a reader, or a crash, sees all of it or the old one."""
+  temporary = path.with_name(f".{path.name}.partial")
+  with open(temporary, "wb") as file:
+    file.write(content.encode() if isinstance(content, str) else content)
+    file.flush()
+    os.fsync(file.fileno())
+  temporary.replace(path)
 
 
 def environment() -> dict[str, Any]:

@@ -65,7 +65,7 @@ class TrialFiles:
   def compiling(self, cell: Cell) -> None:
     pass
 
-  def advanced(self, samples: int) -> None:
+  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
     pass
 
   def ended(self, result: Result) -> None:
@@ -97,15 +97,19 @@ class TrialFiles:
     rows = [row for name in names for row in self._rows[name]]
     curves: dict[str, np.ndarray] = {}
     for name in names:
-      stored = self._stored_curve(name)
-      assert stored is not None, name  # a row promises a curve
-      curves[name] = stored
+      curves[name] = self.curve(name)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **curves)  # type: ignore[arg-type]
     self._directory.write("curves.npz", buffer.getvalue())
     self._directory.write("trials.csv", _csv_text([COLUMNS, *rows]))
     shutil.rmtree(self._checkpoints, ignore_errors=True)
     return table(rows), curves
+
+  def curve(self, name: str) -> np.ndarray:
+    """Returns a finished trial's curve: fields samples, loss, exact."""
+    stored = self._stored_curve(name)
+    assert stored is not None, name  # a row promises a curve
+    return stored
 
   # Files.
 

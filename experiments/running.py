@@ -1,0 +1,166 @@
+"""How an experiment runs its trials: where, how visibly, and what it does when stopped.
+
+None of the flags defined here changes a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pathlib
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import rich.console
+from absl import flags
+
+from sepfx.ensembles import Cell, Watcher, hosts, run, trial_name
+from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.progress import Progress
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.ensembles.viewers import Profile, TensorBoard
+from sepfx.errors import require
+
+flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
+flags.DEFINE_integer("lanes", 0, "Trials a device advances at once; 0 to choose.")
+flags.DEFINE_float(
+  "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
+)
+flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
+flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
+flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
+flags.DEFINE_bool(
+  "distributed", False, "Run as one of several processes that share output_dir."
+)
+flags.DEFINE_string(
+  "coordinator", None, "host:port of process 0, where JAX cannot find it by itself."
+)
+flags.DEFINE_integer("num_processes", None, "Processes, together with --coordinator.")
+flags.DEFINE_integer("process_id", None, "This one, from 0, with --coordinator.")
+
+FLAGS = flags.FLAGS
+
+
+class Stop:
+  """Whether SIGTERM or SIGINT has asked this process to stop."""
+
+  def __init__(self) -> None:
+    self.requested = False
+    for number in (signal.SIGTERM, signal.SIGINT):
+      signal.signal(number, self._ask)
+
+  def _ask(self, number: int, _: Any) -> None:
+    if self.requested and number == signal.SIGINT:
+      os.write(2, b"\x1b[?25h\n")  # a progress bar hides the cursor
+      os._exit(128 + number)
+    self.requested = True
+    os.write(2, b"stopping: keeping what is in progress (Ctrl-C again ends at once)\n")
+
+
+def start() -> Stop:
+  """Joins the other processes, if any, and listens to signals.
+
+  Before anything else of JAX; and signals after JAX, which takes SIGTERM for itself.
+
+  Raises:
+    InvalidSetting: for flags that do not go together.
+  """
+  cluster = ("coordinator", "num_processes", "process_id")
+  given = [name for name in cluster if getattr(FLAGS, name) is not None]
+  if given:
+    require(FLAGS.distributed, given[0], getattr(FLAGS, given[0]), "--distributed too")
+    missing = [name for name in cluster if name not in given]
+    require(
+      not missing,
+      given[0],
+      getattr(FLAGS, given[0]),
+      "--" + " and --".join(missing) + " too",
+    )
+    count, own = FLAGS.num_processes, FLAGS.process_id
+    require(count >= 1, "num_processes", count, "an integer >= 1")
+    require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
+  seconds = FLAGS.checkpoint_every_seconds
+  require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
+  if FLAGS.distributed:
+    jax.distributed.initialize(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id)
+    # When the first process is lost JAX says so and aborts; the stacks of all threads
+    # after that would hide what it said.
+    faulthandler.disable()
+  return Stop()
+
+
+def console() -> rich.console.Console:
+  """Where an experiment prints; the primary process alone, and not if --quiet."""
+  quiet = FLAGS.quiet or not hosts.is_primary()
+  return rich.console.Console(highlight=False, quiet=quiet)
+
+
+class Recorded(NamedTuple):
+  """A run's directory with everything that was recorded in it, complete.
+
+  Attributes:
+    directory: open, and locked.
+    records: `sepfx.ensembles.table` of all trials.
+    curves: structured arrays with fields samples, loss, exact, by trial name.
+  """
+
+  directory: RunDirectory
+  records: np.ndarray
+  curves: dict[str, np.ndarray]
+
+
+@contextlib.contextmanager
+def recorded(
+  cells: Sequence[Cell], settings: dict[str, Any], stop: Stop
+) -> Iterator[Recorded | None]:
+  """Runs what is left of the cells' trials in --output_dir.
+
+  Args:
+    cells: the grid.
+    settings: everything that the results depend on, `seed` and `num_trials` among
+      them.
+    stop: from `start`.
+
+  Yields:
+    What stands in the directory then; None in processes other than the primary.
+
+  Raises:
+    InvalidSetting: if the directory cannot be used.
+    Interrupted: if the run was asked to stop.
+    OSError: if something could not be recorded.
+  """
+  seed, num_trials = settings["seed"], settings["num_trials"]
+  path = pathlib.Path(FLAGS.output_dir)
+  names = [trial_name(cell, k) for cell in cells for k in range(num_trials)]
+  finished = np.zeros(len(names), bool)
+  with contextlib.ExitStack() as whole:
+    with contextlib.ExitStack() as while_running:
+      watchers: list[Watcher] = []
+      if hosts.is_primary():
+        directory = whole.enter_context(RunDirectory(path, settings))
+        files = TrialFiles(directory, cells, num_trials)
+        finished = np.array([name in files.finished for name in names])
+        if FLAGS.tensorboard:
+          watchers.append(TensorBoard(path / "tensorboard", files))
+        if FLAGS.profile:
+          watchers.append(while_running.enter_context(Profile(path / "profile")))
+        progress = Progress(int(np.sum(~finished)), console())
+        watchers += [files, while_running.enter_context(progress)]
+      finished = hosts.from_primary(finished)
+      for _ in run(
+        cells,
+        seed=seed,
+        num_trials=num_trials,
+        lanes=FLAGS.lanes,
+        finished={name for name, done in zip(names, finished, strict=True) if done},
+        watchers=watchers,
+        keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
+        stopping=lambda: stop.requested,
+      ):
+        pass
+    yield Recorded(directory, *files.complete()) if hosts.is_primary() else None

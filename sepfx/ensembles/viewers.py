@@ -1,0 +1,96 @@
+"""Watchers that write what other programs show: profiles and TensorBoard's curves."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+import numpy as np
+
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.records import Result, curve_array
+from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.errors import InvalidSetting
+
+# Reports traced: more make files that no viewer opens quickly.
+_TRACED = 5
+
+
+class Profile:
+  """Traces a run's first dispatches, for TensorBoard or Perfetto.
+
+  A `sepfx.ensembles.Watcher` and a context manager. The trace begins at the first
+  report, so that compilation is not in it.
+  """
+
+  def __init__(self, path: pathlib.Path):
+    """Traces nothing yet.
+
+    Args:
+      path: directory of the trace, made when it begins.
+    """
+    self._path = path
+    self._reports = 0
+
+  def __enter__(self) -> Profile:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if 0 < self._reports <= _TRACED:
+      jax.profiler.stop_trace()
+
+  def compiling(self, cell: Cell) -> None:
+    pass
+
+  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
+    self._reports += 1
+    if self._reports == 1:
+      jax.profiler.start_trace(self._path, create_perfetto_trace=True)
+    elif self._reports == _TRACED + 1:
+      jax.profiler.stop_trace()
+
+  def ended(self, result: Result) -> None:
+    pass
+
+
+class TensorBoard:
+  """Writes each trial's test loss against samples, in a directory of its own.
+
+  A `sepfx.ensembles.Watcher`. Only losses on the whole test set are written.
+  """
+
+  def __init__(self, path: pathlib.Path, files: TrialFiles):
+    """Writes the curves of trials that ended before and are not there yet.
+
+    Args:
+      path: TensorBoard's `--logdir`.
+      files: where finished trials are found.
+
+    Raises:
+      InvalidSetting: if TensorBoard is not installed.
+    """
+    try:
+      from tensorboard.summary import Writer
+    except ImportError as error:
+      raise InvalidSetting(
+        "tensorboard", True, "an installation of sepfx[tensorboard]"
+      ) from error
+    self._writer, self._path = Writer, path
+    for name in files.finished:
+      if not (path / name).exists():
+        self._write(name, files.curve(name))
+
+  def compiling(self, cell: Cell) -> None:
+    pass
+
+  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
+    pass
+
+  def ended(self, result: Result) -> None:
+    self._write(result.name, curve_array(result.curve))
+
+  def _write(self, name: str, curve: np.ndarray) -> None:
+    writer = self._writer(str(self._path / name))
+    for point in curve[curve["exact"]]:
+      writer.add_scalar("test_loss", float(point["loss"]), int(point["samples"]))
+    writer.close()

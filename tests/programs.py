@@ -1,0 +1,43 @@
+"""Experiments started as their users start them: as programs."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parent.parent
+SMALL = (
+  "--token_dim=2", "--batch_size=16", "--num_test=300", "--learning_rate=0.01", "--quiet",
+)  # fmt: skip
+
+
+def start(output_dir, *arguments, cache, devices=2, launcher=()):
+  """Starts experiments.sample_complexity on small settings; returns the process."""
+  environment = {
+    **os.environ,
+    "JAX_NUM_CPU_DEVICES": str(devices),
+    "JAX_COMPILATION_CACHE_DIR": str(cache),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+  }
+  command = [
+    *launcher, sys.executable, "-m", "experiments.sample_complexity", *SMALL,
+    *arguments, f"--output_dir={output_dir}",
+  ]  # fmt: skip
+  return subprocess.Popen(
+    command, cwd=ROOT, env=environment, text=True,
+    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+  )  # fmt: skip
+
+
+def finish(process, timeout=300):
+  """Waits; returns the exit code and what went to stderr."""
+  _, errors = process.communicate(timeout=timeout)
+  return process.returncode, errors
+
+
+def complete(*arguments, **settings):
+  """Runs to the end; fails unless it succeeds, and prints nothing as asked."""
+  process = start(*arguments, **settings)
+  output, errors = process.communicate(timeout=300)
+  assert process.returncode == 0, errors
+  assert not output

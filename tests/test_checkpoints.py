@@ -1,0 +1,184 @@
+"""Trials in progress on disk: what is saved is what is read, or it is set aside."""
+
+import dataclasses
+import random
+import subprocess
+
+import jax
+import numpy as np
+import pytest
+
+from sepfx.ensembles import InProgress, run
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.errors import Interrupted
+from sepfx.models import Transformer
+from tests import small
+
+CELL = Cell("m", small.TRIAL)
+
+
+def states_of(value, num_lanes=3):
+  """States whose every number is a function of `value` and the lane."""
+  seeds = small.seeds(0)
+  state = jax.eval_shape(small.TRIAL.init, seeds)
+  lanes = np.arange(num_lanes)
+  return jax.tree.map(
+    lambda leaf: np.broadcast_to(
+      (value + lanes).reshape(-1, *(1 for _ in leaf.shape)), (num_lanes, *leaf.shape)
+    ).astype(leaf.dtype),
+    state,
+  )
+
+
+def saved(path, *values):
+  checkpoints = Checkpoints(path, every_seconds=60)
+  for value in values:
+    group = InProgress(CELL, np.array([4, -1, 2]), states_of(value))
+    checkpoints.save([group])
+  return checkpoints
+
+
+def assert_is(restored, value):
+  assert set(restored) == {CELL.name}
+  own = restored[CELL.name]
+  assert set(own) == {4, 2}
+  for trial, lane in ((4, 0), (2, 2)):
+    want = jax.tree.map(lambda a, lane=lane: a[lane], states_of(value))
+    jax.tree.map(np.testing.assert_array_equal, own[trial], want)
+
+
+def test_the_last_one_saved_is_read(tmp_path):
+  assert Checkpoints(tmp_path / "c", 60).restore([CELL]) == {}
+  checkpoints = saved(tmp_path / "c", 1, 2, 3)
+  assert_is(checkpoints.restore([CELL]), 3)
+  assert sorted(file.name for file in (tmp_path / "c").iterdir()) == [
+    "lanes-1", "lanes-1.sha256", "lanes-2", "lanes-2.sha256",
+  ]  # fmt: skip
+  subprocess.run(["sha256sum", "--check", "--quiet", "lanes-2.sha256"],
+                 cwd=tmp_path / "c", check=True)  # fmt: skip
+
+
+def truncate(file, rng):
+  content = file.read_bytes()
+  file.write_bytes(content[: rng.randrange(len(content))])
+
+
+def flip(file, rng):
+  content = bytearray(file.read_bytes())
+  content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+  file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_damaged_one_is_set_aside_and_the_one_before_it_read(tmp_path, damage, seed):
+  checkpoints = saved(tmp_path, 1, 2)
+  rng = random.Random(seed)
+  last = tmp_path / "lanes-1"
+  files = [
+    file for file in sorted(last.rglob("*")) if file.is_file() and file.stat().st_size
+  ]
+  damage(rng.choice([*files, last.with_suffix(".sha256")]), rng)
+  with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
+    assert_is(checkpoints.restore([CELL]), 1)
+  assert (tmp_path / "lanes-1.damaged").is_dir()
+  checkpoints.save([InProgress(CELL, np.array([4, -1, 2]), states_of(5))])
+  assert_is(checkpoints.restore([CELL]), 5)
+
+
+def test_one_cut_short_is_not_read(tmp_path):
+  checkpoints = saved(tmp_path, 1, 2)
+  (tmp_path / "lanes-1.sha256").unlink()
+  assert_is(checkpoints.restore([CELL]), 1)
+  saved(tmp_path, 3)
+  assert_is(checkpoints.restore([CELL]), 3)
+
+
+def test_one_that_cannot_be_written_leaves_those_before(tmp_path):
+  checkpoints = saved(tmp_path / "c", 1)
+  (tmp_path / "c" / "lanes-1").write_text("in the way")
+  with pytest.raises(OSError, match="lanes-1"):
+    checkpoints.save([InProgress(CELL, np.array([4, -1, 2]), states_of(2))])
+  assert_is(checkpoints.restore([CELL]), 1)
+
+
+class Steps:
+  """A watcher that lists the steps that each dispatch took."""
+
+  def __init__(self):
+    self.dispatches = []
+
+  def compiling(self, cell):
+    pass
+
+  def advanced(self, cell, steps):
+    self.dispatches.append(int(steps.sum()))
+
+  def ended(self, result):
+    pass
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+  return {result.trial: result for result in attempt(1, 1)}
+
+
+SHORT = dataclasses.replace(
+  CELL,
+  trial=dataclasses.replace(
+    small.TRIAL, protocol=dataclasses.replace(small.PROTOCOL, max_samples=16 * 5 * 20)
+  ),
+)
+
+
+def attempt(lanes, devices, **settings):
+  devices = jax.devices()[:devices]
+  return run([SHORT], seed=3, num_trials=4, lanes=lanes, devices=devices, **settings)
+
+
+# Lanes a device and devices, before and after the stop.
+@pytest.mark.parametrize(
+  ("before", "after"),
+  [((1, 2), (2, 1)), pytest.param((3, 1), (1, 1), marks=pytest.mark.faults)],
+)
+def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
+  tmp_path, undisturbed, before, after
+):
+  first, ended = Steps(), {}
+  stopped_run = attempt(
+    *before,
+    keeper=Checkpoints(tmp_path, 60),
+    watchers=[first],
+    stopping=lambda: len(first.dispatches) == 3,
+  )
+  with pytest.raises(Interrupted):
+    list(stopped_run)
+  stopped = Checkpoints(tmp_path, 60).restore([SHORT])[SHORT.name]
+  assert len(stopped) == before[0] * before[1]
+  steps = [int(state.step) for state in stopped.values()]
+  assert any(step % small.PROTOCOL.check_every for step in steps)  # between two checks
+  assert sum(steps) == sum(first.dispatches)
+
+  second = Steps()
+  for result in attempt(*after, keeper=Checkpoints(tmp_path, 60), watchers=[second]):
+    ended[result.trial] = result
+  assert sorted(ended) == [0, 1, 2, 3]
+  for k, result in ended.items():
+    assert result.rows == undisturbed[k].rows
+    # On one device the same bits; a program for two may sum a loss in another order.
+    tolerance = 0 if before[1] == after[1] else 1e-6
+    np.testing.assert_allclose(
+      result.curve.loss, undisturbed[k].curve.loss, rtol=tolerance
+    )
+  # Nothing was trained twice.
+  total = sum(len(result.curve.loss) for result in ended.values())
+  per_check = small.PROTOCOL.check_every
+  assert sum(first.dispatches) + sum(second.dispatches) == total * per_check
+
+
+def test_one_of_another_shape_is_not_read(tmp_path):
+  checkpoints = saved(tmp_path, 1)
+  wider = dataclasses.replace(small.TRIAL, model=Transformer(width=24))
+  with pytest.warns(UserWarning, match="is of other versions, its trials start anew"):
+    assert checkpoints.restore([dataclasses.replace(CELL, trial=wider)]) == {}

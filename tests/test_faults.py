@@ -1,0 +1,271 @@
+"""Bad luck: whatever happens to the machine, what was recorded stays, and a run goes on.
+
+The long ones carry the marker `faults`, which the default run leaves out.
+"""
+
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from tests.programs import complete, finish, start
+
+GRID = (
+  "--models=tests.small:transformer,tests.small:ffn,tests.small:gru", "--lengths=3,4",
+  "--num_trials=5", "--thresholds=0.9,0.6", "--check_every=20", "--max_samples=128000",
+  "--checkpoint_every_seconds=1",
+)  # fmt: skip
+# One cell whose trials never reach a threshold: it lasts.
+LASTING = (
+  "--models=tests.small:Linear", "--lengths=3", "--num_trials=3", "--thresholds=0.3",
+  "--check_every=20", "--max_samples=800000", "--checkpoint_every_seconds=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache):
+  """What the grid gives when nothing happens: trials.csv."""
+  path = tmp_path_factory.mktemp("undisturbed")
+  complete(path, *GRID, cache=cache)
+  return (path / "trials.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory, cache):
+  path = tmp_path_factory.mktemp("lasting")
+  complete(path, *LASTING, cache=cache)
+  return (path / "trials.csv").read_bytes()
+
+
+def await_file(directory, pattern, process, timeout=120):
+  """Waits until a file that matches is there."""
+  end = time.monotonic() + timeout
+  while not list(pathlib.Path(directory).glob(pattern)):
+    assert process.poll() is None, finish(process)
+    assert time.monotonic() < end
+    time.sleep(0.05)
+
+
+def await_checkpoint(directory, process, number=0):
+  await_file(directory, f"checkpoints/lanes-{number}.sha256", process)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_run_and_the_same_command_goes_on(
+  tmp_path, cache, lasting, number
+):
+  process = start(tmp_path, *LASTING, cache=cache)
+  await_checkpoint(tmp_path, process)
+  process.send_signal(number)
+  code, errors = finish(process, timeout=10)
+  assert code == 75, errors
+  assert "the same command goes on from here" in errors
+  complete(tmp_path, *LASTING, cache=cache)
+  assert (tmp_path / "trials.csv").read_bytes() == lasting
+  assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path, cache):
+  # While it compiles: the first would wait for the compilation.
+  process = start(tmp_path, *LASTING, cache=cache / "nothing")
+  await_file(tmp_path, "config.json", process)
+  process.send_signal(signal.SIGINT)
+  time.sleep(0.3)
+  process.send_signal(signal.SIGINT)
+  code, _ = finish(process, timeout=5)
+  assert code == 130
+
+
+@pytest.mark.faults
+def test_twenty_kills_at_random_moments(tmp_path, cache, undisturbed):
+  rng = random.Random(0)
+  kills = 0
+  while True:
+    process = start(tmp_path, *GRID, cache=cache)
+    try:
+      # A start takes some seconds; most of the kills come after it.
+      code, errors = finish(process, timeout=rng.uniform(1, 12) if kills < 20 else 300)
+      assert code == 0, errors
+      if kills == 20:
+        break
+      # Done before the kills were: begin again.
+      assert (tmp_path / "trials.csv").read_bytes() == undisturbed
+      for file in tmp_path.iterdir():
+        file.unlink()
+    except subprocess.TimeoutExpired:
+      process.kill()
+      process.communicate()
+      kills += 1
+  assert (tmp_path / "trials.csv").read_bytes() == undisturbed
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", range(3))
+def test_a_truncated_checkpoint(tmp_path, cache, lasting, number):
+  rng = random.Random(number)
+  process = start(tmp_path, *LASTING, cache=cache)
+  await_checkpoint(tmp_path, process, number=1)
+  process.kill()
+  process.communicate()
+  last = max(tmp_path.glob("checkpoints/lanes-*.sha256"), key=lambda p: p.stat().st_mtime)
+  files = [file for file in last.with_suffix("").rglob("*") if file.is_file()]
+  file = rng.choice([file for file in files if file.stat().st_size])
+  content = file.read_bytes()
+  file.write_bytes(content[: rng.randrange(len(content))])
+  code, errors = finish(start(tmp_path, *LASTING, cache=cache))
+  assert code == 0, errors
+  assert "is damaged: set aside" in errors
+  assert (tmp_path / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+def test_a_full_disk(tmp_path, cache, undisturbed):
+  disk = tmp_path / "disk"
+  disk.mkdir()
+  mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+  if subprocess.run(mount, capture_output=True).returncode:
+    pytest.skip("a small disk takes the right to mount one")
+  try:
+    code, errors = finish(start(disk / "run", *GRID, cache=cache))
+    assert code == 74, errors
+    # What orbax logs may come first.
+    (ours,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert "No space left on device" in ours
+    assert "what was recorded is kept" in errors
+    recorded = (disk / "run/trials.csv").read_text().splitlines()
+    code, _ = finish(start(disk / "run", *GRID, cache=cache))
+    assert code == 74
+    subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+    again = start(disk / "run", *GRID, cache=cache)
+    await_file(disk, "run/checkpoints/lanes-*.sha256", again)
+    complete_rows = {row for row in recorded if row.endswith(("reached", "censored"))}
+    assert complete_rows <= set((disk / "run/trials.csv").read_text().splitlines())
+    code, errors = finish(again)
+    assert code == 0, errors
+    assert (disk / "run/trials.csv").read_bytes() == undisturbed
+  finally:
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.faults
+def test_a_directory_that_becomes_unwritable(tmp_path, cache, lasting):
+  # Root may write anywhere, unless it gives that right up.
+  drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+  run = tmp_path / "run"
+  process = start(run, *LASTING, cache=cache, launcher=drop)
+  await_checkpoint(run, process)
+  for directory in (run, run / "checkpoints"):
+    directory.chmod(0o555)
+  code, errors = finish(process)
+  assert code == 74, errors
+  assert "Permission denied" in errors
+  code, errors = finish(start(run, *LASTING, cache=cache, launcher=drop))
+  assert code != 0
+  assert "error: " in errors
+  for directory in (run, run / "checkpoints"):
+    directory.chmod(0o755)
+  complete(run, *LASTING, cache=cache, launcher=drop)
+  assert (run / "trials.csv").read_bytes() == lasting
+
+
+def together(path, count, *arguments, **settings):
+  """Starts several processes of one run."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  shared = ("--distributed", f"--coordinator=127.0.0.1:{port}")
+  return [
+    start(
+      path,
+      *arguments,
+      *shared,
+      f"--num_processes={count}",
+      f"--process_id={k}",
+      **settings,
+    )
+    for k in range(count)
+  ]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_process_among_two(tmp_path, cache, lasting, lost):
+  processes = together(tmp_path, 2, *LASTING, cache=cache, devices=1)
+  await_checkpoint(tmp_path, processes[0])
+  processes[lost].kill()
+  processes[lost].communicate()
+  code, errors = finish(processes[1 - lost], timeout=60)
+  assert code != 0
+  # The first process keeps the others together: JAX itself aborts them without it.
+  assert "another process of this run was lost" in errors or "another task died" in errors
+  for process in together(tmp_path, 2, *LASTING, cache=cache, devices=1):
+    code, errors = finish(process)
+    assert code == 0, errors
+  assert (tmp_path / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+  ("devices", "processes"), [(1, 1), (4, 1), (1, 2)], ids=["1", "4", "2 processes"]
+)
+def test_a_checkpoint_of_two_devices_goes_on_elsewhere(
+  tmp_path, cache, lasting, devices, processes
+):
+  process = start(tmp_path, *LASTING, cache=cache, devices=2)
+  await_checkpoint(tmp_path, process)
+  process.terminate()
+  assert finish(process)[0] == 75
+  if processes == 1:
+    complete(tmp_path, *LASTING, cache=cache, devices=devices)
+  else:
+    for process in together(tmp_path, processes, *LASTING, cache=cache, devices=devices):
+      assert finish(process)[0] == 0
+  assert (tmp_path / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+def test_a_checkpoint_of_two_processes_goes_on_in_one(tmp_path, cache, lasting):
+  processes = together(tmp_path, 2, *LASTING, cache=cache, devices=1)
+  await_checkpoint(tmp_path, processes[0])
+  processes[1].terminate()
+  for process in processes:
+    assert finish(process)[0] == 75
+  complete(tmp_path, *LASTING, cache=cache, devices=1)
+  assert (tmp_path / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+  "layout", [(1, 0), (2, 2), (2, 8), (4, 0)], ids=lambda layout: "{}x{}".format(*layout)
+)
+def test_devices_and_lanes_do_not_matter(tmp_path, cache, undisturbed, layout):
+  devices, lanes = layout
+  complete(tmp_path, *GRID, f"--lanes={lanes}", cache=cache, devices=devices)
+  assert (tmp_path / "trials.csv").read_bytes() == undisturbed
+
+
+@pytest.mark.faults
+def test_processes_do_not_matter(tmp_path, cache, undisturbed):
+  for process in together(tmp_path, 2, *GRID, cache=cache, devices=1):
+    code, errors = finish(process)
+    assert code == 0, errors
+  assert (tmp_path / "trials.csv").read_bytes() == undisturbed
+
+
+@pytest.mark.faults
+def test_the_grid_is_worth_disturbing(undisturbed):
+  rows = undisturbed.decode().splitlines()[1:]
+  assert len(rows) == 3 * 2 * 5 * 2
+  outcomes = np.array([row.rsplit(",", 1)[1] for row in rows])
+  assert np.mean(outcomes == "reached") > 0.3

@@ -1,0 +1,65 @@
+"""What other programs open: TensorBoard's files and the profiler's."""
+
+import gzip
+import json
+
+import jax.numpy as jnp
+import numpy as np
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
+
+from sepfx.ensembles import Result
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.ensembles.viewers import Profile, TensorBoard
+from sepfx.training import Curve, Passage
+from tests import small
+
+CELL = Cell("m", small.TRIAL)
+STEPS = np.array([5, 5])
+
+
+def result(trial):
+  curve = Curve(
+    np.array([80, 160, 240]), np.array([1.5, 0.8, 0.5]), np.array([True, False, True])
+  )
+  return Result(CELL, trial, [Passage(tau, 240, "reached") for tau in (0.9, 0.7)], curve)
+
+
+def points(path):
+  """What TensorBoard reads: (samples, loss) of one trial."""
+  events = EventAccumulator(str(path))
+  events.Reload()
+  return [
+    (event.step, float(tensor_util.make_ndarray(event.tensor_proto)))
+    for event in events.Tensors("test_loss")
+  ]
+
+
+def test_tensorboard_reads_each_trials_exact_losses(tmp_path):
+  with RunDirectory(tmp_path / "run", {}) as directory:
+    files = TrialFiles(directory, [CELL], 2)
+    viewer = TensorBoard(tmp_path / "tb", files)
+    for watcher in (files, viewer):
+      watcher.ended(result(0))
+    files.ended(result(1))  # as before --tensorboard was asked for
+  assert points(tmp_path / "tb" / result(0).name) == [(80, 1.5), (240, 0.5)]
+  with RunDirectory(tmp_path / "run", {}) as directory:
+    again = TrialFiles(directory, [CELL], 2)
+    TensorBoard(tmp_path / "tb", again)
+  for k in range(2):
+    assert points(tmp_path / "tb" / result(k).name) == [(80, 1.5), (240, 0.5)]
+
+
+def test_a_profile_holds_the_first_dispatches(tmp_path):
+  for num_reports in (2, 9):  # fewer and more than are traced
+    path = tmp_path / str(num_reports)
+    with Profile(path) as profile:
+      for _ in range(num_reports):
+        profile.advanced(CELL, STEPS)
+        jnp.sin(jnp.ones(3)).block_until_ready()
+    (trace,) = path.rglob("perfetto_trace.json.gz")
+    with gzip.open(trace) as file:
+      assert json.load(file)["traceEvents"]
+    assert list(path.rglob("*.xplane.pb"))
