@@ -154,6 +154,10 @@ def test_figure_marks_what_was_not_reached():
   assert len(arrows) == 1
   assert set(arrows[0].get_ydata()) == {BUDGET}
   assert "threshold not reached" in legend_labels(figure)
+  # The mean that they are part of, and no other.
+  bounds = [l for l in counts.lines if l.get_marker() == r"$\Uparrow$"]
+  assert sum(len(l.get_xdata()) for l in bounds) == 1
+  assert "mean is a lower bound" in legend_labels(figure)
   assert "published mean" in legend_labels(figure)
   hollow = [l for l in counts.lines if l.get_markerfacecolor() == "white"]
   np.testing.assert_array_equal(hollow[0].get_ydata(), [150, 380])

@@ -24,6 +24,9 @@ _STYLES = (
   {"color": "#c2a300", "marker": "P", "linestyle": (0, (8, 2))},
 )
 
+# Arrows on trials that spent their budget, and on means that such trials are part of.
+_NOT_REACHED, _BOUND = r"$\uparrow$", r"$\Uparrow$"
+
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
 
@@ -98,7 +101,7 @@ def _draw_counts(
       own["length"][~reached] * aside,
       samples[~reached],
       linestyle="none",
-      marker=r"$\uparrow$",
+      marker=_NOT_REACHED,
       markersize=11,
       color=style["color"],
       # Above the mean's marker, which may be at the budget too.
@@ -123,6 +126,18 @@ def _draw_counts(
     below = mean - np.maximum(bounds[0], 0.2 * mean)
     axis.errorbar(
       x, mean, [below, bounds[1] - mean], **style, linewidth=2, markersize=6, capsize=3
+    )
+    restricted = np.array([cell["restricted"] for cell in cells], bool)
+    axis.plot(
+      x[restricted],
+      mean[restricted],
+      linestyle="none",
+      marker=_BOUND,
+      markersize=13,
+      color=style["color"],
+      transform=matplotlib.transforms.offset_copy(
+        axis.transData, figure, y=11, units="points"
+      ),
     )
     points = published.get((model, threshold), ())
     if points:
@@ -214,8 +229,10 @@ def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]
   handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
   if np.any(records["outcome"] != "reached"):
-    arrow = {"linestyle": "none", "marker": r"$\uparrow$", "markersize": 11}
+    arrow = {"linestyle": "none", "marker": _NOT_REACHED, "markersize": 11}
     handles.append(handle("threshold not reached", **arrow))
+    arrow = {"linestyle": "none", "marker": _BOUND, "markersize": 13}
+    handles.append(handle("mean is a lower bound", **arrow))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
     handles.append(handle("published mean", **hollow))
