@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# Runs an experiment on a Cloud TPU VM: creates it (or takes a running one), installs,
+# launches on all workers, fetches the results as they come, launches again after a
+# preemption, and deletes what it created.
+set -euo pipefail
+
+usage() {
+  cat <<'END'
+usage: ./run_tpu.sh --name=NAME --zone=ZONE --type=TYPE [option...] -- FLAG...
+
+FLAG... goes to `python -m experiments.sample_complexity`, without --output_dir:
+  ./run_tpu.sh --name=sepfx --zone=us-central1-a --type=v5litepod-8 --spot -- \
+      --flagfile=experiments/flags/fig1a.cfg
+
+  --name=NAME        of the TPU VM; one that runs already is used, and not deleted
+  --zone=ZONE        where
+  --type=TYPE        accelerator type
+  --version=VERSION  runtime version [tpu-ubuntu2204-base]
+  --project=PROJECT  [gcloud's own]
+  --spot             create a preemptible VM
+  --results=DIR      where results are fetched to on this machine [runs/NAME]
+  --shared_dir=DIR   directory that all workers share (a mounted Filestore, say);
+                     needed where the VM has more than one worker
+  --fetch_every=S    seconds between two fetches of the results [60]
+  --launches=K       give up after so many launches [20]
+  --keep             do not delete the VM at the end
+  --dry_run          print every command, run none
+END
+}
+
+fail() {
+  echo "run_tpu.sh: $*" >&2
+  exit 2
+}
+
+name='' zone='' type='' version=tpu-ubuntu2204-base project='' spot='' results=''
+shared_dir='' fetch_every=60 launches=20 keep='' dry_run=''
+while (($#)); do
+  case $1 in
+    --name=*) name=${1#*=} ;;
+    --zone=*) zone=${1#*=} ;;
+    --type=*) type=${1#*=} ;;
+    --version=*) version=${1#*=} ;;
+    --project=*) project=${1#*=} ;;
+    --spot) spot=1 ;;
+    --results=*) results=${1#*=} ;;
+    --shared_dir=*) shared_dir=${1#*=} ;;
+    --fetch_every=*) fetch_every=${1#*=} ;;
+    --launches=*) launches=${1#*=} ;;
+    --keep) keep=1 ;;
+    --dry_run) dry_run=1 ;;
+    --help) usage && exit ;;
+    --) shift && break ;;
+    *) fail "unknown setting $1 (flags of the experiment go after --; see --help)" ;;
+  esac
+  shift
+done
+
+# Everything is checked before anything is created.
+[[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] ||
+  fail "--name: got '$name', takes lower-case letters, digits and hyphens"
+[[ $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]] ||
+  fail "--zone: got '$zone', takes a zone such as us-central1-a"
+[[ $type =~ ^v[0-9]+[a-z]*-[0-9]+$ ]] ||
+  fail "--type: got '$type', takes an accelerator type such as v5litepod-8"
+[[ $fetch_every =~ ^[1-9][0-9]*$ ]] || fail "--fetch_every: got '$fetch_every', takes seconds"
+[[ $launches =~ ^[1-9][0-9]*$ ]] || fail "--launches: got '$launches', takes an integer >= 1"
+(($#)) || fail "no flags for the experiment: give them after --"
+# These types have eight chips or cores a worker at most.
+((${type##*-} <= 8)) || [[ $shared_dir ]] ||
+  fail "--shared_dir: missing, and $type has more than one worker"
+for flag; do
+  [[ $flag != --output_dir* && $flag != --distributed* ]] ||
+    fail "$flag: set by this script (see --results and --shared_dir)"
+done
+results=${results:-runs/$name}
+cd "$(dirname "$0")"
+[[ -f pyproject.toml ]] || fail "not in a clone of sepfx"
+[[ ! $(git status --porcelain --untracked-files=no) ]] ||
+  echo "run_tpu.sh: uncommitted changes are not sent to the VM" >&2
+[[ $dry_run ]] || command -v gcloud >/dev/null || fail "gcloud is not installed"
+
+exec 3>&1
+# A command of one VM: tpu VERB ARGUMENT...
+tpu() {
+  local command=(gcloud compute tpus tpu-vm "$1" "${@:2}" --zone="$zone")
+  [[ ! $project ]] || command+=(--project="$project")
+  if [[ $dry_run ]]; then
+    (printf '%q ' "${command[@]}" && echo) >&3
+  else
+    "${command[@]}"
+  fi
+}
+
+state() {
+  tpu describe "$name" --format='value(state)' 2>/dev/null || true
+}
+
+on_workers() {
+  tpu ssh "$name" --worker="$1" --command="$2"
+}
+
+created=''
+create() {
+  local options=(--accelerator-type="$type" --version="$version")
+  [[ ! $spot ]] || options+=(--spot)
+  created=1
+  tpu create "$name" "${options[@]}"
+}
+
+remote_dir=sepfx-run
+[[ ! $shared_dir ]] || remote_dir=$shared_dir
+
+install() {
+  git bundle create -q "$package" HEAD
+  tpu scp "$package" "$name:sepfx.bundle" --worker=all
+  on_workers all 'set -e
+    sudo apt-get -qq update && sudo apt-get -qq install -y git python3.11-venv
+    rm -rf sepfx && git clone -q sepfx.bundle sepfx
+    python3.11 -m venv venv && venv/bin/pip install -q -e "./sepfx[tpu]"'
+  # What an earlier VM had come to.
+  if [[ -d $results ]] && ! on_workers 0 "test -e $remote_dir"; then
+    tpu scp "$results" "$name:$remote_dir" --recurse --worker=0
+  fi
+}
+
+launch() {
+  local flags
+  printf -v flags '%q ' "$@"
+  on_workers all "cd sepfx && ../venv/bin/python -m experiments.sample_complexity \
+$flags--distributed --output_dir=\$(cd && realpath -m $remote_dir)"
+}
+
+fetch() {
+  mkdir -p "$(dirname "$results")"
+  rm -rf "$results.new"
+  # All of it or none: a VM that is taken away in the middle must not cost what is here.
+  tpu scp "$name:$remote_dir" "$results.new" --recurse --worker=0 || return 1
+  [[ $dry_run ]] && return
+  rm -rf "$results.old"
+  [[ ! -e $results ]] || mv "$results" "$results.old"
+  mv "$results.new" "$results"
+  rm -rf "$results.old"
+}
+
+fetching=''
+stop_fetching() {
+  [[ $fetching ]] || return 0
+  kill "$fetching" 2>/dev/null || true
+  pkill -P "$fetching" || true
+  wait "$fetching" 2>/dev/null || true
+  fetching=''
+}
+
+finish() {
+  stop_fetching
+  rm -rf "$work"
+  if [[ $created && ! $keep ]]; then
+    tpu delete "$name" --quiet
+  fi
+}
+
+work=$(mktemp -d)
+package=$work/sepfx.bundle
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+for ((attempt = 1; attempt <= launches; attempt++)); do
+  case $(state) in
+    READY) ;;
+    '') create ;;
+    *) # preempted, stopped or broken: what is left of it cannot run
+      [[ $created ]] || fail "$name exists but does not run: delete it or choose another"
+      tpu delete "$name" --quiet
+      create
+      ;;
+  esac
+  if install; then
+    if [[ ! $dry_run ]]; then
+      while sleep "$fetch_every"; do fetch || true; done >/dev/null 2>&1 3>&- &
+      fetching=$!
+    fi
+    code=0
+    launch "$@" || code=$?
+    stop_fetching
+    fetch || true
+    # 2: bad settings. Anything else may be the machine's doing: launch again.
+    ((code != 2)) || fail "the experiment refused its settings"
+    if ((code == 0)); then
+      echo "results: $results"
+      exit
+    fi
+  fi
+  echo "launch $attempt ended early" >&2
+done
+fail "gave up after $launches launches"
