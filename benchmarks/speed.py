@@ -1,0 +1,253 @@
+"""How fast, against the published program in eager PyTorch on the same device?
+
+    pip install -e '.[bench]'
+    python -m benchmarks.speed
+
+The first table runs both in turn, cell by cell. A trial-step is one optimizer step of one
+trial with its share of the evaluations; compilation is apart. The baseline is timed over
+its first checks, each of which costs the same; ours over whole trials, from the first
+step to the last check, because what an evaluation costs changes as a trial goes on.
+The second table shows how our cost grows with lanes, length and devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich.console
+import rich.table
+import torch
+from absl import app, flags
+
+from benchmarks import baseline
+from experiments import command_line
+from sepfx import Online
+from sepfx.ensembles import Cell, Result, grid, run
+from sepfx.models import predict
+from sepfx.tasks import QSTR, shared
+from sepfx.training import averaged_risk
+
+flags.DEFINE_list("models", ["transformer", "ffn", "gru"], "First table: which models.")
+flags.DEFINE_list("lengths", ["4", "12"], "First table: N.")
+flags.DEFINE_integer("num_trials", 6, "First table: trials of ours a cell.")
+flags.DEFINE_integer("lanes", 0, "First table: lanes a device; 0 to choose.")
+flags.DEFINE_float("baseline_seconds", 10.0, "First table: time of the baseline a cell.")
+flags.DEFINE_list("growth_models", ["transformer", "ffn"], "Second table: which models.")
+flags.DEFINE_list("growth_lanes", ["1", "4", "16", "64", "256"], "Second table: lanes.")
+flags.DEFINE_list("growth_lengths", ["4", "8", "16", "32", "64"], "Second table: N.")
+
+FLAGS = flags.FLAGS
+_PUBLISHED = Online()
+_GROWTH_LENGTH = 12
+_GROWTH_CHECKS = 10
+_MATRIX = 2048
+
+
+class Clock:
+  """A `sepfx.ensembles.Watcher` that measures a run of one cell.
+
+  Attributes:
+    compiled: seconds until the first dispatch was over.
+    seconds: from then until the last dispatch was over.
+    steps: of all lanes in that time.
+  """
+
+  def __init__(self, num_trials: int, num_devices: int):
+    self._created = self._last = time.perf_counter()
+    self._first: float | None = None
+    self._num_trials, self._num_devices = num_trials, num_devices
+    self._ended, self._busy, self._offered = 0, 0.0, 0.0
+    self.steps = 0
+
+  @property
+  def compiled(self) -> float:
+    assert self._first is not None
+    return self._first - self._created
+
+  @property
+  def seconds(self) -> float:
+    assert self._first is not None
+    return self._last - self._first
+
+  @property
+  def occupancy(self) -> float:
+    """Share of the devices' time that went into trials, while some were waiting."""
+    return self._busy / self._offered if self._offered else float("nan")
+
+  def compiling(self, cell: Cell) -> None:
+    pass
+
+  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
+    now = time.perf_counter()
+    if self._first is None:
+      self._first = now
+      self._last = now
+      return
+    by_device = steps.reshape(self._num_devices, -1)
+    if jax.devices()[0].platform != "cpu":  # an idle lane costs what a busy one does
+      by_device = by_device.T.reshape(-1, 1)
+    by_device = by_device.sum(axis=1)
+    if self._num_trials - self._ended > np.count_nonzero(steps):
+      share = by_device.sum() / (by_device.max() * len(by_device))
+      self._busy += share * (now - self._last)
+      self._offered += now - self._last
+    self._last = now
+    self.steps += int(steps.sum())
+
+  def ended(self, result: Result) -> None:
+    self._ended += 1
+
+
+def _cell(model: str, length: int, protocol: Online = _PUBLISHED) -> Cell:
+  (cell,) = grid(QSTR(), [model], [length], protocol, test_task=QSTR(indices=shared))
+  return cell
+
+
+def ours(cell: Cell, num_trials: int, lanes: int, num_devices: int) -> Clock:
+  """Runs whole trials of a cell."""
+  clock = Clock(num_trials, num_devices)
+  devices = jax.devices()[:num_devices]
+  settings = {"seed": 0, "num_trials": num_trials, "lanes": lanes, "devices": devices}
+  for _ in run([cell], **settings, watchers=[clock]):  # type: ignore[arg-type]
+    pass
+  return clock
+
+
+def theirs(model: str, length: int, seconds: float) -> float:
+  """Returns the baseline's seconds a step, evaluations included."""
+  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+  trial = baseline.Trial(model, length, device)
+  trial.advance(_PUBLISHED.check_every)  # PyTorch's own first-call costs
+  start, checks = time.perf_counter(), 0
+  while time.perf_counter() - start < seconds or checks < 3:
+    trial.advance(_PUBLISHED.check_every)
+    checks += 1
+  return (time.perf_counter() - start) / (checks * _PUBLISHED.check_every)
+
+
+def matrix_products(jaxpr: Any) -> int:
+  """Floating-point operations of all matrix products in a jaxpr, scans unrolled."""
+  total = 0
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == "dot_general":
+      (contracted, _), _ = equation.params["dimension_numbers"]
+      shape = equation.invars[0].aval.shape
+      inner = int(np.prod([shape[axis] for axis in contracted]))
+      total += 2 * inner * int(np.prod(equation.outvars[0].aval.shape))
+    times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+    for parameter in jax.tree.leaves(
+      list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")
+    ):
+      inner_jaxpr = getattr(parameter, "jaxpr", parameter)
+      if hasattr(inner_jaxpr, "eqns"):
+        total += times * matrix_products(inner_jaxpr)
+  return total
+
+
+def step_operations(cell: Cell) -> int:
+  """Floating-point operations of one training step's matrix products."""
+  trial = cell.trial
+  keys = jax.tree.map(lambda a: a[0], cell.seeds(0, 1))
+  inputs = jnp.zeros((trial.protocol.batch_size, trial.task.length, trial.task.input_dim))
+
+  def loss(params, inputs, labels):
+    return averaged_risk(predict(trial.model, params, inputs), labels)
+
+  params = jax.eval_shape(trial.init, keys).params
+  labels = jnp.zeros(inputs.shape[:2])
+  return matrix_products(jax.make_jaxpr(jax.grad(loss))(params, inputs, labels).jaxpr)
+
+
+def matrix_peak(num_devices: int) -> float:
+  """Floating-point operations a second of a large product on every device at once."""
+  devices = jax.devices()[:num_devices]
+  key = jax.random.key(0)
+  matrices = [
+    jax.device_put(jax.random.normal(key, (_MATRIX, _MATRIX)), device)
+    for device in devices
+  ]
+  product = jax.jit(lambda a: a @ a)
+  best = np.inf
+  for _ in range(6):
+    start = time.perf_counter()
+    jax.block_until_ready([product(matrix) for matrix in matrices])
+    best = min(best, time.perf_counter() - start)
+  return len(devices) * 2 * _MATRIX**3 / best
+
+
+def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
+  """The first table."""
+  num_devices = len(jax.devices())
+  peak = matrix_peak(num_devices)
+  console.print(f"{num_devices} devices, matrix products at {peak / 1e9:,.0f} GFLOP/s")
+  table = rich.table.Table(
+    "model", "N", "PyTorch\nms", "sepfx\nms", "ratio", "PyTorch\ntrials/h",
+    "sepfx\ntrials/h", "compile\ns", "busy", "of\npeak",
+  )  # fmt: skip
+  for model in models:
+    for length in map(int, FLAGS.lengths):
+      slow = theirs(model, length, FLAGS.baseline_seconds)
+      cell = _cell(model, length)
+      clock = ours(cell, FLAGS.num_trials, FLAGS.lanes, num_devices)
+      fast = clock.seconds / clock.steps
+      steps_a_trial = clock.steps / FLAGS.num_trials
+      table.add_row(
+        model,
+        str(length),
+        f"{1e3 * slow:.2f}",
+        f"{1e3 * fast:.2f}",
+        f"{slow / fast:.1f}",
+        f"{3600 / (slow * steps_a_trial):,.0f}",
+        f"{3600 / (fast * steps_a_trial):,.0f}",
+        f"{clock.compiled:.1f}",
+        f"{clock.occupancy:.0%}",
+        f"{step_operations(cell) / fast / peak:.0%}",
+      )
+      console.print(f"{cell.name} measured")
+  console.print(table)
+  console.print(
+    "ms: a trial-step, evaluations included. busy: share of the devices' time that went "
+    "into trials while some were waiting. of peak: training's matrix products."
+  )
+
+
+def growth(console: rich.console.Console, models: Sequence[str]) -> None:
+  """The second table."""
+  num_devices = len(jax.devices())
+  layouts = [
+    *((_GROWTH_LENGTH, lanes, num_devices) for lanes in map(int, FLAGS.growth_lanes)),
+    *((length, 1, num_devices) for length in map(int, FLAGS.growth_lengths)),
+    *((_GROWTH_LENGTH, 1, devices) for devices in range(1, num_devices + 1)),
+  ]
+  table = rich.table.Table("N", "lanes a device", "devices", *models)
+  for length, lanes, devices in dict.fromkeys(layouts):
+    row = []
+    for model in models:
+      # As many trials as there are lanes; none reaches its threshold.
+      protocol = Online(thresholds=(1e-6,), max_samples=_GROWTH_CHECKS * 640)
+      clock = ours(_cell(model, length, protocol), lanes * devices, lanes, devices)
+      row.append(f"{1e3 * clock.seconds / clock.steps:.2f}")
+    table.add_row(str(length), str(lanes), str(devices), *row)
+    console.print(f"N = {length}, {lanes} lanes, {devices} devices measured")
+  console.print(table)
+  console.print("ms a trial-step over the first checks")
+
+
+def main(_: list[str]) -> None:
+  command_line.prepare_jax()
+  console = rich.console.Console(highlight=False)
+  device = jax.devices()[0]
+  console.print(
+    f"{device.device_kind}, JAX {jax.__version__}, PyTorch {torch.__version__}"
+  )
+  ratios(console, FLAGS.models)
+  growth(console, FLAGS.growth_models)
+
+
+if __name__ == "__main__":
+  app.run(main)
