@@ -67,8 +67,11 @@ done
 [[ $launches =~ ^[1-9][0-9]*$ ]] || fail "--launches: got '$launches', takes an integer >= 1"
 (($#)) || fail "no flags for the experiment: give them after --"
 # These types have eight chips or cores a worker at most.
-((${type##*-} <= 8)) || [[ $shared_dir ]] ||
-  fail "--shared_dir: missing, and $type has more than one worker"
+distributed=''
+if ((${type##*-} > 8)); then
+  [[ $shared_dir ]] || fail "--shared_dir: missing, and $type has more than one worker"
+  distributed=--distributed
+fi
 for flag; do
   [[ $flag != --output_dir* && $flag != --distributed* ]] ||
     fail "$flag: set by this script (see --results and --shared_dir)"
@@ -128,7 +131,7 @@ launch() {
   local flags
   printf -v flags '%q ' "$@"
   on_workers all "cd sepfx && ../venv/bin/python -m experiments.sample_complexity \
-$flags--distributed --output_dir=\$(cd && realpath -m $remote_dir)"
+$flags$distributed --output_dir=\$(cd && realpath -m $remote_dir)"
 }
 
 fetch() {

@@ -152,13 +152,12 @@ def matrix_products(jaxpr: Any) -> int:
 def step_operations(cell: Cell) -> int:
   """Floating-point operations of one training step's matrix products."""
   trial = cell.trial
-  keys = jax.tree.map(lambda a: a[0], cell.seeds(0, 1))
   inputs = jnp.zeros((trial.protocol.batch_size, trial.task.length, trial.task.input_dim))
 
   def loss(params, inputs, labels):
     return averaged_risk(predict(trial.model, params, inputs), labels)
 
-  params = jax.eval_shape(trial.init, keys).params
+  params = trial.state_shapes().params
   labels = jnp.zeros(inputs.shape[:2])
   return matrix_products(jax.make_jaxpr(jax.grad(loss))(params, inputs, labels).jaxpr)
 

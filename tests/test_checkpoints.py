@@ -20,14 +20,12 @@ CELL = Cell("m", small.TRIAL)
 
 def states_of(value, num_lanes=3):
   """States whose every number is a function of `value` and the lane."""
-  seeds = small.seeds(0)
-  state = jax.eval_shape(small.TRIAL.init, seeds)
   lanes = np.arange(num_lanes)
   return jax.tree.map(
     lambda leaf: np.broadcast_to(
       (value + lanes).reshape(-1, *(1 for _ in leaf.shape)), (num_lanes, *leaf.shape)
     ).astype(leaf.dtype),
-    state,
+    small.TRIAL.state_shapes(),
   )
 
 

@@ -89,7 +89,12 @@ def test_a_dry_run_prints_every_command_and_runs_none(tmp_path):
   ]  # fmt: skip
   assert "--spot" in done.stdout
   assert "--flagfile=experiments/flags/fig1a.cfg" in done.stdout
+  assert "--distributed" not in done.stdout  # one worker
   assert not (tmp_path / "results").exists()
+  many = (*VM[:2], "--type=v5litepod-16", "--shared_dir=/nfs/run", "--dry_run")
+  done, _ = call(tmp_path, *many, results(tmp_path), *FLAGS)
+  assert done.returncode == 0, done.stderr
+  assert "--distributed" in done.stdout
 
 
 def test_it_creates_runs_fetches_and_deletes(tmp_path):

@@ -25,7 +25,12 @@ _STYLES = (
 )
 
 # Arrows on trials that spent their budget, and on means that such trials are part of.
-_NOT_REACHED, _BOUND = r"$\uparrow$", r"$\Uparrow$"
+_NOT_REACHED: Mapping[str, Any] = {
+  "linestyle": "none",
+  "marker": r"$\uparrow$",
+  "markersize": 11,
+}
+_BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -97,18 +102,9 @@ def _draw_counts(
       alpha=0.35,
       markeredgewidth=0,
     )
-    axis.plot(
-      own["length"][~reached] * aside,
-      samples[~reached],
-      linestyle="none",
-      marker=_NOT_REACHED,
-      markersize=11,
-      color=style["color"],
-      # Above the mean's marker, which may be at the budget too.
-      transform=matplotlib.transforms.offset_copy(
-        axis.transData, figure, y=10, units="points"
-      ),
-    )
+    # Above the mean's marker, which may be at the budget too.
+    not_reached = (own["length"][~reached] * aside, samples[~reached])
+    _draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"])
     cells = [
       cell
       for cell in summary["cells"]
@@ -128,17 +124,8 @@ def _draw_counts(
       x, mean, [below, bounds[1] - mean], **style, linewidth=2, markersize=6, capsize=3
     )
     restricted = np.array([cell["restricted"] for cell in cells], bool)
-    axis.plot(
-      x[restricted],
-      mean[restricted],
-      linestyle="none",
-      marker=_BOUND,
-      markersize=13,
-      color=style["color"],
-      transform=matplotlib.transforms.offset_copy(
-        axis.transData, figure, y=11, units="points"
-      ),
-    )
+    bounded = (x[restricted], mean[restricted])
+    _draw_arrows(figure, axis, *bounded, _BOUND, style["color"])
     points = published.get((model, threshold), ())
     if points:
       axis.plot(
@@ -177,6 +164,19 @@ def _draw_counts(
     axis.set_ylim(low, high * (high / low) ** (0.09 * (len(labels) + 1)))
     text = "\n".join(["n ~ N^c", *labels])
     axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
+
+
+def _draw_arrows(figure, axis, x, y, arrow: Mapping[str, Any], color: str) -> None:
+  """Draws an arrow a little above each point."""
+  axis.plot(
+    x,
+    y,
+    **arrow,
+    color=color,
+    transform=matplotlib.transforms.offset_copy(
+      axis.transData, figure, y=10, units="points"
+    ),
+  )
 
 
 def _draw_losses(
@@ -229,10 +229,8 @@ def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]
   handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
   if np.any(records["outcome"] != "reached"):
-    arrow = {"linestyle": "none", "marker": _NOT_REACHED, "markersize": 11}
-    handles.append(handle("threshold not reached", **arrow))
-    arrow = {"linestyle": "none", "marker": _BOUND, "markersize": 13}
-    handles.append(handle("mean is a lower bound", **arrow))
+    handles.append(handle("threshold not reached", **_NOT_REACHED))
+    handles.append(handle("mean is a lower bound", **_BOUND))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
     handles.append(handle("published mean", **hollow))

@@ -24,7 +24,7 @@ from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.host_loop import InProgress
 from sepfx.ensembles.run_directory import write_whole
-from sepfx.training import Seeds, State
+from sepfx.training import State
 
 _KEPT = 2
 _NAME = re.compile(r"lanes-(\d+)\.sha256")
@@ -101,7 +101,7 @@ class Checkpoints:
     path = self._path / f"lanes-{number}"
     by_name = {cell.name: cell for cell in cells}
     header = json.loads((path / "header.json").read_text())
-    shapes = [_shapes(by_name[group["cell"]]) for group in header]
+    shapes = [by_name[group["cell"]].trial.state_shapes() for group in header]
     template = {
       "lanes": [
         {
@@ -165,11 +165,6 @@ class Checkpoints:
       digests.replace(digests.with_suffix(".sha256.damaged"))
       if path.exists():
         path.replace(path.with_suffix(".damaged"))
-
-
-def _shapes(cell: Cell) -> State:
-  seeds = Seeds(*(jax.random.key(0) for _ in Seeds._fields))
-  return jax.eval_shape(cell.trial.init, seeds)
 
 
 def _check_same_shape(restored: np.ndarray, wanted: np.ndarray) -> None:

@@ -327,24 +327,24 @@ def _run(queues: list[_Queue], compiler: _Compiler, watchers, keeper, stopping):
             stopping(),
             keeper is not None and keeper.due(),
             not (unopened and unopened[0][1].done()),
-            *(cell.num_steps for cell in open_cells),
+            *(opened.num_steps for opened in open_cells),
           ]
         )
         if keeper is not None and (stop or due):
-          begun = [cell.in_progress() for cell in open_cells if cell.running]
+          begun = [opened.in_progress() for opened in open_cells if opened.running]
           for queue in queues:
             begun.extend(_parked(queue))
           keeper.save(begun)
         if stop:
           raise Interrupted
-        for cell, agreed in zip(open_cells, num_steps, strict=True):
-          cell.num_steps = int(agreed)
+        for opened, agreed in zip(open_cells, num_steps, strict=True):
+          opened.num_steps = int(agreed)
         # A device works for one cell at a time: the last trials of one cell run on
         # some devices while the others go on to the next.
         for device in range(len(compiler.devices)):
-          owner = next((cell for cell in open_cells if cell.occupies(device)), None)
+          owner = next((c for c in open_cells if c.occupies(device)), None)
           if owner is None:
-            owner = next((cell for cell in open_cells if cell.has_waiting), None)
+            owner = next((c for c in open_cells if c.has_waiting), None)
           if owner is None and unopened and not not_ready:
             queue, program = unopened.popleft()
             owner = _OpenCell(queue, program.result())
@@ -355,36 +355,36 @@ def _run(queues: list[_Queue], compiler: _Compiler, watchers, keeper, stopping):
         try:
           _advance(open_cells)
         except jax.errors.JaxRuntimeError as error:
-          width = max(cell.lanes.lanes_per_device for cell in open_cells)
+          width = max(opened.lanes.lanes_per_device for opened in open_cells)
           compiler.narrow(width, error)
-          reopened = [cell.requeue() for cell in open_cells]
+          reopened = [opened.requeue() for opened in open_cells]
           open_cells.clear()  # frees their lanes
           open_cells = [_OpenCell(queue, compiler(queue.cell)) for queue in reopened]
           continue
-        for cell in open_cells:
-          steps, results = cell.collect()
+        for opened in open_cells:
+          steps, results = opened.collect()
           for watcher in watchers:
-            watcher.advanced(cell.cell, steps)
+            watcher.advanced(opened.cell, steps)
           for result in results:
             for watcher in watchers:
               watcher.ended(result)
             yield result
-        open_cells = [cell for cell in open_cells if cell.running or cell.has_waiting]
+        open_cells = [c for c in open_cells if c.running or c.has_waiting]
     finally:
       for _, unneeded in unopened:
         unneeded.cancel()
 
 
-def _advance(cells: list[_OpenCell]) -> None:
+def _advance(open_cells: list[_OpenCell]) -> None:
   """One dispatch of every cell, side by side where they are on different devices."""
-  for cell in cells:
-    cell.dispatch()
-  pending = list(cells)
+  for opened in open_cells:
+    opened.dispatch()
+  pending = list(open_cells)
   while pending:
-    if len(pending) > 1 and not any(cell.ready() for cell in pending):
+    if len(pending) > 1 and not any(opened.ready() for opened in pending):
       time.sleep(_LOOK_SECONDS)
       continue
-    over = [cell for cell in pending if len(pending) == 1 or cell.ready()]
-    for cell in over:
-      cell.steer()
-    pending = [cell for cell in pending if cell not in over]
+    over = [opened for opened in pending if len(pending) == 1 or opened.ready()]
+    for opened in over:
+      opened.steer()
+    pending = [opened for opened in pending if opened not in over]

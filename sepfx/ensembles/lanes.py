@@ -267,7 +267,7 @@ class Lanes:
     return jax.tree.map(
       lambda shape: np.zeros((self.num_lanes, *shape.shape), shape.dtype),
       Slots(
-        jax.eval_shape(trial.init, seeds),
+        trial.state_shapes(),
         jax.eval_shape(lambda: _world(trial, seeds)),
       ),
     )

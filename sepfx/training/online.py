@@ -200,6 +200,10 @@ class OnlineTrial:
       active=jnp.array(True),
     )
 
+  def state_shapes(self) -> State:
+    """Returns a state's shapes and dtypes, `jax.ShapeDtypeStruct`s; computes nothing."""
+    return jax.eval_shape(self.init, Seeds(jax.random.key(0), jax.random.key(0)))
+
   def world(self, seeds: Seeds) -> World:
     """Draws what stays fixed: planted parameters and test prompts."""
     _, data_key, test_key = jax.random.split(seeds.trial, 3)
