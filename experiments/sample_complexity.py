@@ -14,6 +14,7 @@ import dataclasses
 import json
 import pathlib
 
+import numpy as np
 import rich.console
 import rich.table
 from absl import flags
@@ -21,13 +22,18 @@ from absl import flags
 from experiments import command_line, running
 from sepfx import InvalidSetting, Online
 from sepfx.analysis import figures, summarise
-from sepfx.ensembles import TASK_DRAWS, Cell, grid
+from sepfx.analysis.summary import at_level
+from sepfx.ensembles import TASK_DRAWS, Cell, grid, table
+from sepfx.ensembles.trial_files import Finished, read_finished
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
+from sepfx.training import Level
 
 _PUBLISHED = pathlib.Path(__file__).parent / "published"
+# What runs that are drawn together may differ in; no two may have the same trial.
+_MAY_DIFFER = ("models", "lengths", "num_trials", "max_samples")
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 
 flags.DEFINE_enum("task", "qstr", list(_TASKS), "What is learned.")
@@ -39,6 +45,11 @@ flags.DEFINE_list(
 flags.DEFINE_list("lengths", ["4", "8", "12"], "N, number of tokens in a prompt.")
 flags.DEFINE_integer("num_trials", 5, "Trials of each model at each length.")
 flags.DEFINE_list("thresholds", ["0.7"], "Test losses whose first passage is timed.")
+flags.DEFINE_list(
+  "uniform_fractions",
+  [],
+  "Further thresholds, as fractions of the test loss of uniform attention (1 - 1/N).",
+)
 flags.DEFINE_integer("check_every", 10, "Steps between two evaluations.")
 flags.DEFINE_integer("num_test", 5000, "Test prompts of a trial.")
 flags.DEFINE_enum(
@@ -71,6 +82,12 @@ flags.DEFINE_bool("screen", True, "Estimate the test loss before evaluating it i
 flags.DEFINE_string(
   "published", "", "Published means to draw beside: a file name in experiments/published."
 )
+flags.DEFINE_list(
+  "beside",
+  [],
+  "Directories of complete runs to summarise and draw together with this one; they may "
+  "differ in " + ", ".join(_MAY_DIFFER) + ".",
+)
 
 FLAGS = flags.FLAGS
 FLAGS.set_default("output_dir", "runs/sample_complexity")
@@ -86,9 +103,11 @@ def _numbers(name: str, kind: type, takes: str) -> list:
 
 def _settings() -> dict:
   """The settings that stand in config.json, in one form however they were given."""
-  settings = command_line.settings_of("lengths", free=("published",))
+  settings = command_line.settings_of("lengths", free=("published", "beside"))
   settings["lengths"] = _numbers("lengths", int, "integers >= 2")
   settings["thresholds"] = _numbers("thresholds", float, "positive numbers")[::-1]
+  fractions = _numbers("uniform_fractions", float, "numbers between 0 and 1")
+  settings["uniform_fractions"] = fractions[::-1]
   settings["models"] = list(dict.fromkeys(FLAGS.models))
   return settings
 
@@ -121,6 +140,7 @@ def _cells(settings: dict) -> list[Cell]:
       max_samples=settings["max_samples"],
       screen=settings["screen"],
     ),
+    uniform_fractions=settings["uniform_fractions"],
     test_task=dataclasses.replace(task, indices=shared) if simple else None,
     task_draw=settings["task_draw"],
     num_heads=settings["num_heads"],
@@ -141,31 +161,67 @@ def _read_published(name: str) -> figures.Published:
   return points
 
 
-def _print_table(console: rich.console.Console, summary: dict) -> None:
-  for threshold in dict.fromkeys(cell["threshold"] for cell in summary["cells"]):
-    cells = [cell for cell in summary["cells"] if cell["threshold"] == threshold]
+def _read_beside(settings: dict, cells: list[Cell]) -> list[Finished]:
+  """Reads the runs of --beside, whose settings must go with these."""
+  taken = {cell.name for cell in cells}
+  runs = []
+  for path in FLAGS.beside:
+    try:
+      finished = read_finished(path)
+    except (OSError, ValueError, KeyError) as error:
+      takes = f"directories of complete runs ({error})"
+      raise InvalidSetting("beside", path, takes) from error
+    differing = [
+      f"{name} (there {finished.settings.get(name)!r}, here {value!r})"
+      for name, value in settings.items()
+      if name not in _MAY_DIFFER and finished.settings.get(name) != value
+    ]
+    takes = "runs of the same settings; this one differs in " + ", ".join(differing)
+    require(not differing, "beside", path, takes)
+    names = {name.rpartition("/")[0] for name in finished.curves}
+    both = sorted(taken & names)
+    takes = f"runs of other models or lengths; {' and '.join(both[:1])} is in two"
+    require(not both, "beside", path, takes)
+    taken |= names
+    runs.append(finished)
+  return runs
+
+
+def _budget(settings: dict) -> int:
+  """Prompts after which a trial is censored: those before its last evaluation."""
+  between = settings["batch_size"] * settings["check_every"]
+  return settings["max_samples"] // between * between
+
+
+def _print_table(
+  console: rich.console.Console, levels: list[Level], summary: dict
+) -> None:
+  for level in levels:
+    cells = at_level(summary["cells"], level)
     models = list(dict.fromkeys(cell["model"] for cell in cells))
-    console.print(f"\nTraining prompts until the test MSE is below {threshold:g}:")
-    table = rich.table.Table()
-    table.add_column("N", justify="right")
+    console.print(f"\nTraining prompts until the test MSE is below {level}:")
+    shown = rich.table.Table()
+    shown.add_column("N", justify="right")
     for model in models:
-      table.add_column(model, justify="right")
+      shown.add_column(model, justify="right")
     for length in sorted({cell["length"] for cell in cells}):
       by_model = {c["model"]: c for c in cells if c["length"] == length}
-      table.add_row(str(length), *(_table_entry(by_model[model]) for model in models))
-    fitted = {e["model"]: e for e in summary["exponents"] if e["threshold"] == threshold}
+      shown.add_row(str(length), *(_table_entry(by_model.get(m)) for m in models))
+    fitted = {entry["model"]: entry for entry in at_level(summary["exponents"], level)}
     if fitted:
-      table.add_section()
+      shown.add_section()
       entries = [
         f"{e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]" if e else ""
         for e in map(fitted.get, models)
       ]
-      table.add_row("c", *entries)
-    console.print(table)
+      shown.add_row("c", *entries)
+    console.print(shown)
   console.print("Mean [95% interval] over trials; c is the exponent of n ~ N^c.")
 
 
-def _table_entry(cell: dict) -> str:
+def _table_entry(cell: dict | None) -> str:
+  if cell is None:  # runs drawn together need not have the same lengths
+    return ""
   # A restricted mean is a lower bound: some trials never got there.
   entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
   if cell["low"] is not None:
@@ -180,23 +236,29 @@ def main() -> None:
   settings = _settings()
   cells = _cells(settings)
   published = _read_published(FLAGS.published)
+  beside = _read_beside(settings, cells)
   console = running.console()
   with running.recorded(cells, settings, stop) as run:
     if run is None:
       return
-    protocol = cells[0].trial.protocol
-    budget = protocol.num_checks * protocol.check_every * protocol.batch_size
+    runs = [Finished(settings, run.records, run.curves), *beside]
+    records = table(row for each in runs for row in each.records.tolist())
+    curves = {name: curve for each in runs for name, curve in each.curves.items()}
+    budget = [np.full(len(each.records), _budget(each.settings)) for each in runs]
+    test_task = cells[0].trial.test_task
     uniform_risk = {
-      cell.trial.task.length: cell.trial.test_task.uniform_attention_risk()
-      for cell in cells
+      length: dataclasses.replace(test_task, length=length).uniform_attention_risk()
+      for length in sorted(set(records["length"].tolist()))
     }
-    summary = summarise(run.records, budget, uniform_risk)
+    levels = [Level(threshold) for threshold in settings["thresholds"]]
+    levels += [Level(value, of_uniform=True) for value in settings["uniform_fractions"]]
+    summary = summarise(records, levels, np.concatenate(budget), uniform_risk)
     run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     figure = figures.sample_complexity(
-      run.records, run.curves, summary, uniform_risk, published
+      records, curves, levels, summary, uniform_risk, published
     )
     command_line.write_figure(run.directory, figure)
-  _print_table(console, summary)
+  _print_table(console, levels, summary)
   console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)
 
 

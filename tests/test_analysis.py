@@ -15,9 +15,12 @@ from sepfx.analysis import (
   summarise,
 )
 from sepfx.analysis.scaling import fit_line
+from sepfx.analysis.summary import at_level
 from sepfx.ensembles import table
+from sepfx.training import Level
 
 BUDGET = 1000
+ONE_LEVEL = [Level(0.7)]
 
 
 def test_restricted_mean_is_the_area_under_kaplan_meier():
@@ -116,7 +119,7 @@ RISK = {2: 0.5, 4: 0.75, 8: 0.875}
 
 def test_summary():
   records = records_of(["reached", "censored", "diverged"])
-  summary = summarise(records, BUDGET, RISK)
+  summary = summarise(records, ONE_LEVEL, BUDGET, RISK)
   cell = summary["cells"][-1]
   assert (cell["model"], cell["length"], cell["trials"]) == ("b", 8, 3)
   assert (cell["reached"], cell["censored"], cell["diverged"]) == (1, 1, 1)
@@ -124,19 +127,60 @@ def test_summary():
   assert cell["mean"] == pytest.approx((320 + 2 * BUDGET) / 3)
   # At N = 2 uniform attention is below the threshold: not the task, not in the fit.
   assert [tuple(e["lengths"]) for e in summary["exponents"]] == [(4, 8), (4, 8)]
-  everywhere = summarise(records, BUDGET, dict.fromkeys(RISK))
+  everywhere = summarise(records, ONE_LEVEL, BUDGET, dict.fromkeys(RISK))
   assert [tuple(e["lengths"]) for e in everywhere["exponents"]] == [(2, 4, 8)] * 2
 
 
-def draw(outcomes, published):
-  records = records_of(outcomes)
+def test_levels_are_kept_apart():
+  """A loss, and a fraction of uniform attention's that is the same loss at N = 4."""
+  samples = {
+    2: {0.375: 300, 0.25: 200},
+    4: {0.375: 400},
+    8: {0.375: 300, 0.4375: 800},
+  }
+  rows = [
+    ("qstr", "a", length, 0, threshold, n, "reached")
+    for length, by_threshold in samples.items()
+    for threshold, n in by_threshold.items()
+  ]
+  levels = [Level(0.375), Level(0.5, of_uniform=True), Level(0.5)]
+  summary = summarise(table(rows), levels, BUDGET, RISK)
+  means = [[c["mean"] for c in at_level(summary["cells"], level)] for level in levels]
+  assert means == [[300, 400, 300], [200, 400, 800], []]
+  (exponent,) = at_level(summary["exponents"], levels[1])
+  assert exponent["c"] == pytest.approx(1)
+  assert (exponent["threshold"], exponent["fraction"]) == (None, 0.5)
+
+
+def test_runs_with_budgets_of_their_own():
+  records = records_of(["censored"] * 3)
+  records["samples"][-3:] = 500
+  budget = np.where((records["model"] == "b") & (records["length"] == 8), 500, BUDGET)
+  summary = summarise(records, ONE_LEVEL, budget, RISK)
+  assert [cell["mean"] for cell in summary["cells"]][-2:] == [170, 500]
+  assert [cell["budget"] for cell in summary["cells"]] == [BUDGET] * 5 + [500]
+  figure = draw_records(records, summary, {})
+  (arrows,) = arrows_of(figure.axes[0])
+  assert set(arrows.get_ydata()) == {500}
+
+
+def draw_records(records, summary, published, levels=ONE_LEVEL):
   curves = {}
   for row in records:
     name = f"task=qstr/model={row['model']}/length={row['length']}/trial={row['trial']}"
     dtype = [("samples", int), ("loss", float), ("exact", bool)]
     curves[name] = np.array([(10, 1.2, True), (100, 0.6, True)], dtype)
-  summary = summarise(records, BUDGET, RISK)
-  return figures.sample_complexity(records, curves, summary, RISK, published)
+  return figures.sample_complexity(records, curves, levels, summary, RISK, published)
+
+
+def draw(outcomes, published):
+  records = records_of(outcomes)
+  summary = summarise(records, ONE_LEVEL, BUDGET, RISK)
+  return draw_records(records, summary, published)
+
+
+def arrows_of(axis):
+  return [l for l in axis.lines if l.get_marker() == r"$\uparrow$" and len(l.get_xdata())]
 
 
 def legend_labels(figure):
@@ -148,11 +192,8 @@ def test_figure_marks_what_was_not_reached():
     ["reached", "censored", "diverged"], {("a", 0.7): [(2, 150.0), (4, 380.0)]}
   )
   counts = figure.axes[0]
-  arrows = [
-    l for l in counts.lines if l.get_marker() == r"$\uparrow$" and len(l.get_xdata())
-  ]
-  assert len(arrows) == 1
-  assert set(arrows[0].get_ydata()) == {BUDGET}
+  (arrows,) = arrows_of(counts)
+  assert set(arrows.get_ydata()) == {BUDGET}
   assert "threshold not reached" in legend_labels(figure)
   # The mean that they are part of, and no other.
   bounds = [l for l in counts.lines if l.get_marker() == r"$\Uparrow$"]
@@ -178,6 +219,25 @@ def test_legend_and_labels_do_not_cover_data(tmp_path):
     points = counts.transData.transform(np.column_stack(line.get_data()).astype(float))
     for x, y in points:
       assert not text.contains(x, y)
+
+
+def test_many_levels_stand_in_rows():
+  levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
+  first = records_of(["reached"] * 3).tolist()
+  records = table(
+    (*row[:4], level.threshold(RISK[row[2]]), *row[5:])
+    for level in levels
+    for row in first
+  )
+  summary = summarise(records, levels, BUDGET, RISK)
+  figure = draw_records(records, summary, {}, levels)
+  shown = [axis for axis in figure.axes if axis.axison]
+  assert [axis.get_title() for axis in shown[:2]] == [
+    "test MSE below 0.7",
+    "test MSE below 0.25 of uniform attention's",
+  ]
+  assert shown[5].get_title() == "test loss at N = 8"
+  assert len(shown) == 6
 
 
 def test_block_statistics():

@@ -4,6 +4,7 @@ import dataclasses
 import random
 import subprocess
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def assert_is(restored, value):
   assert set(own) == {4, 2}
   for trial, lane in ((4, 0), (2, 2)):
     want = jax.tree.map(lambda a, lane=lane: a[lane], states_of(value))
-    jax.tree.map(np.testing.assert_array_equal, own[trial], want)
+    chex.assert_trees_all_equal(own[trial], want)
 
 
 def test_the_last_one_saved_is_read(tmp_path):

@@ -4,6 +4,7 @@ import concurrent.futures
 import dataclasses
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,8 +39,7 @@ def test_a_trial_is_the_same_bits_in_any_ensemble(model):
   among = results(cell, num_trials=5, lanes=8, devices=one_device)
   for k in range(4):
     assert alone[k].rows == among[k].rows
-    np.testing.assert_array_equal(alone[k].curve.loss, among[k].curve.loss)
-    np.testing.assert_array_equal(alone[k].curve.exact, among[k].curve.exact)
+    chex.assert_trees_all_equal(alone[k].curve, among[k].curve)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import flax.linen as nn
 import hypothesis
 import hypothesis.strategies as st
@@ -176,12 +177,12 @@ def test_scan_gradient_is_the_plain_one(cell, gates, num_carries):
     return total
 
   np.testing.assert_allclose(fast(*arguments), plain(*arguments), rtol=1e-5)
-  for a, b in zip(
-    jax.tree.leaves(jax.grad(fast, argnums=(0, 1, 2))(*arguments)),
-    jax.tree.leaves(jax.grad(plain, argnums=(0, 1, 2))(*arguments)),
-    strict=True,
-  ):
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(
+    jax.grad(fast, argnums=(0, 1, 2))(*arguments),
+    jax.grad(plain, argnums=(0, 1, 2))(*arguments),
+    rtol=1e-4,
+    atol=1e-5,
+  )
 
 
 @pytest.mark.parametrize("lipschitz", [None, 0.3, 0.0])

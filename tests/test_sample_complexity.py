@@ -50,6 +50,12 @@ def _fresh_flags():
     (["--thresholds=low"], "thresholds: got 'low', takes positive numbers"),
     (["--thresholds=1"], r"thresholds: got 1.0, takes numbers below Var\(y\) = 1"),
     (["--link=mean", "--sparsity=2", "--thresholds=0.5"], "thresholds: got 0.5"),
+    (["--uniform_fractions=1"], "uniform_fractions: got 1.0, takes numbers between"),
+    (["--uniform_fractions=half"], "uniform_fractions: got 'half', takes numbers"),
+    (
+      ["--uniform_fractions=0.5", "--link=relu_teacher"],
+      r"uniform_fractions: got \[0.5\], takes nothing for this task",
+    ),
     (["--learning_rate=0"], "learning_rate: got 0"),
     (["--learning_rate=inf"], "learning_rate: got inf"),
     (["--weight_decay=-1"], "weight_decay: got -1"),
@@ -121,6 +127,14 @@ def test_presets_say_what_they_are(preset):
   sample_complexity._read_published(flags.FLAGS.published)
 
 
+def test_fractions_become_thresholds_of_their_length():
+  cells = sample_complexity._cells(
+    parse("--models=ffn", "--lengths=2,4", "--uniform_fractions=0.5,0.8")
+  )
+  thresholds = [cell.trial.protocol.thresholds for cell in cells]
+  assert thresholds == [(0.7, 0.8 * 0.5, 0.5 * 0.5), (0.7, 0.8 * 0.75, 0.5 * 0.75)]
+
+
 def test_published_values_are_known_by_name():
   points = sample_complexity._read_published("figure_1a")
   assert points["ffn", 0.7][-1] == (12, 115300)
@@ -128,12 +142,16 @@ def test_published_values_are_known_by_name():
     sample_complexity._read_published("fig9")
 
 
+SMALL_RUN = (
+  "--models=tests.small:Linear", "--lengths=2,3", "--token_dim=2",
+  "--thresholds=0.9,0.3", "--num_trials=3", "--batch_size=16", "--check_every=2",
+  "--num_test=300", "--max_samples=3200", "--learning_rate=0.01",
+)  # fmt: skip
+
+
 def run(tmp_path, *arguments, **kwargs):
   command = [
-    sys.executable, "-m", "experiments.sample_complexity",
-    "--models=tests.small:Linear", "--lengths=2,3", "--token_dim=2",
-    "--thresholds=0.9,0.3", "--num_trials=3", "--batch_size=16", "--check_every=2",
-    "--num_test=300", "--max_samples=3200", "--learning_rate=0.01",
+    sys.executable, "-m", "experiments.sample_complexity", *SMALL_RUN,
     f"--output_dir={tmp_path / 'run'}", *arguments,
   ]  # fmt: skip
   return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **kwargs)
@@ -171,6 +189,34 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   assert other.stderr.startswith("error: --output_dir: got ")
   assert "seed (there 0, here 1)" in other.stderr
   assert (directory / "trials.csv").read_text() == whole
+
+
+def test_runs_drawn_together(tmp_path):
+  fractions = "--uniform_fractions=0.9"
+  first = run(tmp_path, fractions)
+  assert first.returncode == 0, first.stderr
+  assert "until the test MSE is below 0.9 of uniform attention's" in first.stdout
+  beside = f"--beside={tmp_path / 'run'}"
+
+  second = (fractions, beside, "--lengths=4", "--num_trials=2", "--max_samples=1600")
+  for arguments, message in (
+    (["--lengths=3,4"], "takes runs of other models or lengths; task=qstr/model=tests"),
+    (["--seed=1"], r"takes runs of the same settings; .* in seed \(there 0, here 1\)"),
+    ([f"--beside={tmp_path}"], r"takes directories of complete runs \("),
+  ):
+    settings = parse(*SMALL_RUN, *second, *arguments)
+    with pytest.raises(InvalidSetting, match=f"^beside: got .*, {message}"):
+      sample_complexity._read_beside(settings, sample_complexity._cells(settings))
+
+  done = run(tmp_path, *second, f"--output_dir={tmp_path / 'second'}")
+  assert done.returncode == 0, done.stderr
+  summary = json.loads((tmp_path / "second" / "summary.json").read_text())
+  cells = [cell for cell in summary["cells"] if cell["fraction"] == 0.9]
+  assert [(c["length"], c["trials"], c["budget"]) for c in cells] == [
+    (2, 3, 3200), (3, 3, 3200), (4, 2, 1600),
+  ]  # fmt: skip
+  with open(tmp_path / "second" / "trials.csv") as file:
+    assert {row["length"] for row in csv.DictReader(file)} == {"4"}
 
 
 def test_impossible_codes_stop_the_program(tmp_path):

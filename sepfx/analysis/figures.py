@@ -13,6 +13,9 @@ import matplotlib.ticker
 import matplotlib.transforms
 import numpy as np
 
+from sepfx.analysis.summary import at_level, of_level
+from sepfx.training import Level
+
 # Colours whose luminances differ, each with a marker and a dash pattern of its own:
 # the figures are read in grey too.
 _STYLES = (
@@ -32,6 +35,8 @@ _NOT_REACHED: Mapping[str, Any] = {
 }
 _BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
+_MAX_COLUMNS = 4
+
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
 
@@ -39,32 +44,39 @@ Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
 def sample_complexity(
   records: np.ndarray,
   curves: Mapping[str, np.ndarray],
+  levels: Sequence[Level],
   summary: Mapping[str, Any],
   uniform_risk: Mapping[int, float | None],
   published: Published,
 ) -> matplotlib.figure.Figure:
-  """Draws samples against length for each threshold, and the test loss behind it.
+  """Draws samples against length for each level, and the test loss behind it.
 
   Args:
     records: structured array with the columns of `trials.csv`.
     curves: structured arrays (samples, loss, exact) by trial name.
+    levels: what was to be reached, a panel each.
     summary: `sepfx.analysis.summarise` of the records.
     uniform_risk: risk of uniform attention at each length, None where there is none.
     published: published means to draw beside; may be empty.
 
   Returns:
-    One panel a threshold, and one with the test loss at the largest length.
+    One panel a level, and one with the test loss at the largest length.
   """
-  thresholds = sorted(set(records["threshold"].tolist()), reverse=True)
   models = list(dict.fromkeys(records["model"].tolist()))
   styles = {model: _STYLES[k % len(_STYLES)] for k, model in enumerate(models)}
-  columns = len(thresholds) + 1
-  figure = matplotlib.figure.Figure(figsize=(4.6 * columns, 4.8), layout="constrained")
-  axes = figure.subplots(1, columns)
-  for axis, threshold in zip(axes, thresholds, strict=False):
-    own = records[records["threshold"] == threshold]
-    _draw_counts(figure, axis, own, threshold, summary, styles, published)
-  _draw_losses(axes[-1], records, curves, thresholds, uniform_risk, styles)
+  panels = len(levels) + 1
+  columns = min(panels, _MAX_COLUMNS)
+  rows = -(-panels // columns)
+  figure = matplotlib.figure.Figure(
+    figsize=(4.6 * columns, 4.4 * rows + 0.4), layout="constrained"
+  )
+  axes = figure.subplots(rows, columns, squeeze=False).ravel()
+  for axis, level in zip(axes, levels, strict=False):
+    own = records[of_level(records, level, uniform_risk)]
+    _draw_counts(figure, axis, own, level, summary, styles, published)
+  _draw_losses(axes[len(levels)], records, curves, levels, uniform_risk, styles)
+  for axis in axes[panels:]:
+    axis.set_axis_off()
   figure.legend(
     handles=_legend(models, styles, records, published),
     loc="outside lower center",
@@ -78,7 +90,7 @@ def _draw_counts(
   figure: matplotlib.figure.Figure,
   axis: matplotlib.axes.Axes,
   records,
-  threshold,
+  level,
   summary,
   styles,
   published,
@@ -90,8 +102,11 @@ def _draw_counts(
     # Models stand side by side at a length, so that their intervals can be read.
     aside = np.exp(shift * np.log(lengths[-1] / lengths[0]) * (k - (len(styles) - 1) / 2))
     own = records[records["model"] == model]
+    cells = [c for c in at_level(summary["cells"], level) if c["model"] == model]
+    budgets = {cell["length"]: cell["budget"] for cell in cells}
     reached = own["outcome"] == "reached"
-    samples = np.where(reached, own["samples"], summary["budget"])
+    spent = np.array([budgets[length] for length in own["length"].tolist()])
+    samples = np.where(reached, own["samples"], spent)
     axis.plot(
       own["length"][reached] * aside,
       samples[reached],
@@ -105,11 +120,6 @@ def _draw_counts(
     # Above the mean's marker, which may be at the budget too.
     not_reached = (own["length"][~reached] * aside, samples[~reached])
     _draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"])
-    cells = [
-      cell
-      for cell in summary["cells"]
-      if cell["model"] == model and cell["threshold"] == threshold
-    ]
     x = np.array([cell["length"] for cell in cells]) * aside
     mean = np.array([cell["mean"] for cell in cells])
     bounds = np.array(
@@ -126,7 +136,7 @@ def _draw_counts(
     restricted = np.array([cell["restricted"] for cell in cells], bool)
     bounded = (x[restricted], mean[restricted])
     _draw_arrows(figure, axis, *bounded, _BOUND, style["color"])
-    points = published.get((model, threshold), ())
+    points = () if level.of_uniform else published.get((model, level.value), ())
     if points:
       axis.plot(
         [point[0] for point in points],
@@ -139,8 +149,8 @@ def _draw_counts(
         markersize=7,
         zorder=1,
       )
-    for exponent in summary["exponents"]:
-      if exponent["model"] == model and exponent["threshold"] == threshold:
+    for exponent in at_level(summary["exponents"], level):
+      if exponent["model"] == model:
         labels.append(
           f"{model}: c = {exponent['c']:.2f} "
           f"[{exponent['low']:.2f}, {exponent['high']:.2f}]"
@@ -150,7 +160,7 @@ def _draw_counts(
     yscale="log",
     xlabel="length N",
     ylabel="training prompts n",
-    title=f"test MSE below {threshold:g}",
+    title=f"test MSE below {level}",
   )
   axis.set_xticks(lengths, [str(length) for length in lengths])
   axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
@@ -180,7 +190,7 @@ def _draw_arrows(figure, axis, x, y, arrow: Mapping[str, Any], color: str) -> No
 
 
 def _draw_losses(
-  axis: matplotlib.axes.Axes, records, curves, thresholds, uniform_risk, styles
+  axis: matplotlib.axes.Axes, records, curves, levels, uniform_risk, styles
 ) -> None:
   length = max(records["length"].tolist())
   for model, style in styles.items():
@@ -199,7 +209,9 @@ def _draw_losses(
   # Above the label's variance a curve only shows how it started.
   axis.set_xscale("log")
   axis.set_ylim(0, min(1.6, 1.05 * axis.get_ylim()[1]))
-  lines = [(threshold, f"threshold\n{threshold:g}", "-") for threshold in thresholds]
+  absolute = [level.value for level in levels if not level.of_uniform]
+  name = "threshold\n" if len(absolute) == 1 else ""  # room for one line each
+  lines = [(threshold, f"{name}{threshold:g}", "-") for threshold in absolute]
   risk = uniform_risk[length]
   if risk is not None:
     lines.append((risk, f"uniform\nattention\n{risk:.3g}", ":"))

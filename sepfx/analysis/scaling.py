@@ -64,7 +64,7 @@ def fit_line(x: np.ndarray, y: np.ndarray, observed: np.ndarray) -> np.ndarray:
 
 
 def fit_exponent(
-  lengths: np.ndarray, samples: np.ndarray, reached: np.ndarray, budget: int
+  lengths: np.ndarray, samples: np.ndarray, reached: np.ndarray, budget: int | np.ndarray
 ) -> Exponent | None:
   """Fits log n = a + c log N and resamples trials within each length.
 
@@ -72,7 +72,8 @@ def fit_exponent(
     lengths: N of each trial, [k].
     samples: prompts consumed, [k].
     reached: whether the threshold was, [k].
-    budget: prompts after which a trial is censored; a diverged trial counts as one.
+    budget: prompts after which a trial is censored, one number or [k]; a diverged
+      trial counts as one.
 
   Returns:
     The exponent, or None if fewer than two lengths have a trial that reached.

@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 from sepfx import models as models_lib
 from sepfx.ensembles import keys
 from sepfx.errors import InvalidSetting, require
-from sepfx.training import Online, OnlineTrial, Seeds
+from sepfx.training import Level, Online, OnlineTrial, Seeds
 
 TASK_DRAWS = ("per_trial", "shared")
 
@@ -81,6 +81,7 @@ def grid(
   lengths: Sequence[int],
   protocol: Online,
   *,
+  uniform_fractions: Sequence[float] = (),
   test_task: Any = None,
   task_draw: str = "per_trial",
   num_heads: int = 1,
@@ -94,6 +95,8 @@ def grid(
     models: names (see `sepfx.models.build`) or `flax.linen` modules.
     lengths: N, in any order, each once.
     protocol: how a trial learns.
+    uniform_fractions: further thresholds, as fractions of the risk that uniform
+      attention has on the test prompts of a length (`sepfx.training.Level`).
     test_task: what the test prompts are drawn from; None for `task`.
     task_draw: "per_trial" or "shared", see `Cell`.
     num_heads: H of the transformer.
@@ -120,7 +123,8 @@ def grid(
         module = models_lib.build(
           model, length=length, token_dim=task.token_dim, num_heads=num_heads
         )
-      trial = OnlineTrial(own_task, own_test, module, protocol)
+      own_protocol = _with_fractions(protocol, uniform_fractions, own_test)
+      trial = OnlineTrial(own_task, own_test, module, own_protocol)
       trial.check_model(name)
       cells.append(Cell(name, trial, task_draw))
   names = [cell.name for cell in cells]
@@ -137,3 +141,19 @@ def grid(
         f"numbers below Var(y) = {variance:.4g}, which the best constant reaches",
       )
   return cells
+
+
+def _with_fractions(
+  protocol: Online, fractions: Sequence[float], test_task: Any
+) -> Online:
+  """Adds fractions of uniform attention's risk to a protocol's thresholds."""
+  if not fractions:
+    return protocol
+  for fraction in fractions:
+    takes = "numbers between 0 and 1"
+    require(0 < fraction < 1, "uniform_fractions", fraction, takes)
+  risk = test_task.uniform_attention_risk()
+  takes = "nothing for this task, in which uniform attention's risk is not known"
+  require(risk is not None, "uniform_fractions", list(fractions), takes)
+  thresholds = [Level(value, of_uniform=True).threshold(risk) for value in fractions]
+  return dataclasses.replace(protocol, thresholds=(*protocol.thresholds, *thresholds))

@@ -23,6 +23,7 @@ def measure(
   *,
   seed: int = 0,
   num_trials: int = 5,
+  uniform_fractions: Sequence[float] = (),
   test_task: Any = None,
   task_draw: str = "per_trial",
   num_heads: int = 1,
@@ -41,6 +42,8 @@ def measure(
     protocol: thresholds, optimizer, budget; None for the published ones.
     seed: from 0 to 2^32 - 1.
     num_trials: trials of each model at each length.
+    uniform_fractions: further thresholds, as fractions of the risk that uniform
+      attention has on the test prompts of a length.
     test_task: what test prompts are drawn from; None for `task`.
     task_draw: "per_trial" or "shared" planted parameters.
     num_heads: H of the transformer.
@@ -61,6 +64,7 @@ def measure(
     models,
     lengths,
     protocol or Online(),
+    uniform_fractions=uniform_fractions,
     test_task=test_task,
     task_draw=task_draw,
     num_heads=num_heads,

@@ -1,4 +1,4 @@
-"""Keeps trials as they end: trials.csv and curves.npz of a run directory.
+"""Trials on disk: trials.csv and curves.npz of a run directory.
 
 While a run lasts, rows are appended to trials.csv and each ended trial's curve is a
 file of its own under checkpoints/; when it completes, the rows are sorted and the
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import pathlib
 import shutil
 import urllib.parse
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,7 +57,11 @@ class TrialFiles:
       for cell in cells
       for k in range(num_trials)
     }
-    self._thresholds = cells[0].trial.protocol.thresholds
+    self._thresholds = {
+      trial_name(cell, k): cell.trial.protocol.thresholds
+      for cell in cells
+      for k in range(num_trials)
+    }
     self._rows = self._read_trials()
     self.finished = frozenset(self._rows)
 
@@ -157,13 +162,14 @@ class TrialFiles:
       except ValueError as error:
         raise self._malformed(number, fields, f"a row of a trial ({error})") from error
       name = self._names.get(tuple(fields[: COLUMNS.index("threshold")]))
-      if name is None or row[COLUMNS.index("threshold")] not in self._thresholds:
+      threshold = row[COLUMNS.index("threshold")]
+      if name is None or threshold not in self._thresholds[name]:
         raise self._malformed(number, fields, "a row of this run's grid")
       rows.setdefault(name, []).append(row)
     rows = {
       name: own
       for name, own in rows.items()
-      if len(own) == len(self._thresholds) and self._stored_curve(name) is not None
+      if len(own) == len(self._thresholds[name]) and self._stored_curve(name) is not None
     }
     kept = [COLUMNS, *(row for trial in rows.values() for row in trial)]
     self._directory.write("trials.csv", _csv_text(kept))
@@ -172,6 +178,35 @@ class TrialFiles:
   def _malformed(self, number: int, fields: list[str], takes: str) -> InvalidSetting:
     where = f"{self._trials}, line {number}: {','.join(fields)}"
     return InvalidSetting("output_dir", where, takes)
+
+
+class Finished(NamedTuple):
+  """What a complete run left.
+
+  Attributes:
+    settings: of its config.json.
+    records: `sepfx.ensembles.table` of its trials.
+    curves: structured arrays with fields samples, loss, exact, by trial name.
+  """
+
+  settings: dict[str, Any]
+  records: np.ndarray
+  curves: dict[str, np.ndarray]
+
+
+def read_finished(path: str | os.PathLike) -> Finished:
+  """Reads the directory of a complete run, whose summary.json is written last.
+
+  Raises:
+    OSError, ValueError, KeyError: if it is not one.
+  """
+  directory = pathlib.Path(path)
+  (directory / "summary.json").stat()
+  settings = json.loads((directory / "config.json").read_text())["settings"]
+  with open(directory / "trials.csv", newline="") as file:
+    records = table(parse_row(fields) for fields in list(csv.reader(file))[1:])
+  with np.load(directory / "curves.npz") as curves:
+    return Finished(settings, records, dict(curves))
 
 
 def _csv_text(rows: Sequence[Sequence[Any]]) -> str:

@@ -1,6 +1,7 @@
 """How one trial learns: pure `init` and `advance`, risks, outcomes."""
 
 from sepfx.training.epochs import EpochState, EpochTraining
+from sepfx.training.levels import Level
 from sepfx.training.online import Online, OnlineTrial, Seeds, State, World
 from sepfx.training.outcomes import Curve, Outcome, Passage, curve, passages
 from sepfx.training.risks import (
@@ -14,6 +15,7 @@ __all__ = [
   "Curve",
   "EpochState",
   "EpochTraining",
+  "Level",
   "Online",
   "OnlineTrial",
   "Outcome",
