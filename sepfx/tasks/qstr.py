@@ -17,6 +17,7 @@ from sepfx.tasks import codes as codes_lib
 from sepfx.tasks import indices as indices_lib
 from sepfx.tasks.indices import IndexDistribution
 from sepfx.tasks.links import LINKS, Link
+from sepfx.tasks.normal import normal
 
 _NAMES = {indices_lib.independent: "qstr", indices_lib.shared: "simple_qstr"}
 
@@ -147,7 +148,7 @@ class QSTR:
     key_tokens, key_indices = jax.random.split(key)
     scales = jnp.asarray(self.scales)
     shape = (num_prompts, self.length, self.token_dim)
-    tokens = scales[:, None] * jax.random.normal(key_tokens, shape)
+    tokens = scales[:, None] * normal(key_tokens, shape)
     t = self.indices(key_indices, num_prompts, self.length, self.sparsity)
     return Prompts(tokens, t, self.label(planted, tokens, t))
 

@@ -21,14 +21,17 @@ from sepfx.models import predict
 from sepfx.training.risks import averaged_risk, prompt_errors
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
-_CHUNK = 250
+_CHUNK = 125
 # Standard errors by which the screen must clear every open threshold. A crossing is
 # hidden when the estimate is off by that much at the one check where it happens: a
 # chance of about 1e-5 a trial and threshold.
 _SCREEN_MARGIN = 4.5
 # Chunks after which an undecided screen reads all: the full evaluation that it then
 # extrapolates from is a recent one again.
-_SCREEN_CHUNKS = 6
+_SCREEN_CHUNKS = 12
+# The reference ages: the older it is, the more chunks it takes. When those read beyond
+# the first of each check add up to this share of the test set, all are read.
+_SCREEN_EXCESS = 0.5
 
 _PUBLISHED_OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
@@ -102,6 +105,7 @@ class Reference(NamedTuple):
 
   errors: Float[Array, " M"]
   loss: Float[Array, ""]
+  excess: Int[Array, ""]  # chunks read since, beyond the first of each check
 
 
 class State(NamedTuple):
@@ -196,7 +200,9 @@ class OnlineTrial:
       exact=jnp.zeros(checks, bool),
       crossings=jnp.zeros(thresholds, jnp.int32),
       diverged_at=jnp.int32(0),
-      reference=Reference(jnp.zeros(math.prod(self._chunks)), jnp.float32(0)),
+      reference=Reference(
+        jnp.zeros(math.prod(self._chunks)), jnp.float32(0), jnp.int32(0)
+      ),
       active=jnp.array(True),
     )
 
@@ -258,7 +264,8 @@ class OnlineTrial:
     num_chunks, size = self._chunks
     num_test = self.protocol.num_test
     thresholds = jnp.array(self.protocol.thresholds)
-    last_look = min(_SCREEN_CHUNKS, num_chunks - 1)
+    due = state.reference.excess >= _SCREEN_EXCESS * num_chunks
+    last_look = jnp.where(due, 0, min(_SCREEN_CHUNKS, num_chunks - 1))
     highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
 
     def undecided(carry):
@@ -293,9 +300,10 @@ class OnlineTrial:
       jnp.float32(0),
       ~state.active,  # under vmap, a lane that is idle must not keep others reading
     )
-    _, errors, _, estimate, decided = jax.lax.while_loop(undecided, read_chunk, start)
-    full = Reference(errors, jnp.mean(errors[:num_test]))
-    reference = select(decided, state.reference, full)
+    read, errors, _, estimate, decided = jax.lax.while_loop(undecided, read_chunk, start)
+    full = Reference(errors, jnp.mean(errors[:num_test]), jnp.int32(0))
+    excess = state.reference.excess + read - 1
+    reference = select(decided, state.reference._replace(excess=excess), full)
     loss = jnp.where(decided, estimate, full.loss)
     return self._record(state._replace(reference=reference), loss, exact=~decided)
 
