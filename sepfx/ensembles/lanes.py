@@ -100,11 +100,7 @@ def _advance_mapped(trial: OnlineTrial):
   def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
     def lane(i, states):
       state, world = jax.tree.map(lambda a: a[i], (states, slots.world))
-      state = jax.lax.cond(
-        state.active,
-        lambda: advance_lane(state, _with_key(world), num_steps),
-        lambda: state,
-      )
+      state = advance_lane(state, _with_key(world), num_steps)
       return jax.tree.map(lambda a, b: a.at[i].set(b), states, state)
 
     # `num_lanes` is an argument because a loop of known length one is dissolved

@@ -93,11 +93,18 @@ def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
     ]
     return carries, [carry[0] for carry in carries]
 
-  start = [
-    (jnp.zeros((x.shape[1], kernel.shape[0]), x.dtype),) * num_carries
-    for x, kernel in zip(x_gates, kernels, strict=True)
+  # The first step needs no product, because h_0 = 0.
+  carries = []
+  for x, offset, kernel in zip(x_gates, offsets, kernels, strict=True):
+    zeros = jnp.zeros((x.shape[1], kernel.shape[0]), x.dtype)
+    h_gates = jnp.broadcast_to(offset[0], x[0].shape)
+    carries.append(cell(x[0], h_gates, (zeros,) * num_carries))
+  later = jax.tree.map(lambda a: a[1:], (x_gates, offsets))
+  states = jax.lax.scan(step, carries, later)[1]
+  return [
+    jnp.concatenate([carry[0][None], own])
+    for carry, own in zip(carries, states, strict=True)
   ]
-  return jax.lax.scan(step, start, (x_gates, offsets))[1]
 
 
 def _scan_cells_forward(cell, num_carries, x_gates, kernels, biases):
