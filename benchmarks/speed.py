@@ -287,7 +287,8 @@ def whole_figure(console: rich.console.Console) -> None:
 
 def main(_: list[str]) -> None:
   command_line.prepare_jax()
-  console = rich.console.Console(highlight=False)
+  width = None if sys.stdout.isatty() else 100  # room for the tables in a file
+  console = rich.console.Console(highlight=False, width=width)
   device = jax.devices()[0]
   console.print(
     f"{device.device_kind}, JAX {jax.__version__}, PyTorch {torch.__version__}"
