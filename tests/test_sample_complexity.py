@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -144,8 +145,9 @@ def test_published_values_are_known_by_name():
 
 SMALL_RUN = (
   "--models=tests.small:Linear", "--lengths=2,3", "--token_dim=2",
-  "--thresholds=0.9,0.3", "--num_trials=3", "--batch_size=16", "--check_every=2",
-  "--num_test=300", "--max_samples=3200", "--learning_rate=0.01",
+  "--thresholds=0.9,0.3", "--uniform_fractions=0.9", "--num_trials=3",
+  "--batch_size=16", "--check_every=2", "--num_test=300",
+  "--max_samples=3200", "--learning_rate=0.01",
 )  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def run(tmp_path, *arguments, **kwargs):
 def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   done = run(tmp_path)
   assert done.returncode == 0, done.stderr
-  assert "until the test MSE is below 0.9" in done.stdout
+  assert "until the test MSE is below 0.9 of uniform attention's" in done.stdout
   directory = tmp_path / "run"
   assert {path.name for path in directory.iterdir()} == {
     ".lock", "config.json", "trials.csv", "curves.npz", "summary.json", "figure.png",
@@ -169,17 +171,17 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   whole = (directory / "trials.csv").read_text()
   with open(directory / "trials.csv") as file:
     rows = list(csv.DictReader(file))
-  assert len(rows) == 2 * 3 * 2
+  assert len(rows) == 2 * 3 * 3
   assert {row["outcome"] for row in rows if row["threshold"] == "0.3"} == {"censored"}
   with np.load(directory / "curves.npz") as curves:
     assert len(curves) == 6
   summary = json.loads((directory / "summary.json").read_text())
-  assert len(summary["cells"]) == 4
+  assert len(summary["cells"]) == 6
   assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
 
   # Two trials are lost; the same command makes them again and touches no other.
   lines = whole.splitlines(keepends=True)
-  (directory / "trials.csv").write_text("".join(lines[:3] + lines[7:]))
+  (directory / "trials.csv").write_text("".join(lines[:4] + lines[10:]))
   again = run(tmp_path)
   assert again.returncode == 0, again.stderr
   assert (directory / "trials.csv").read_text() == whole
@@ -190,15 +192,8 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   assert "seed (there 0, here 1)" in other.stderr
   assert (directory / "trials.csv").read_text() == whole
 
-
-def test_runs_drawn_together(tmp_path):
-  fractions = "--uniform_fractions=0.9"
-  first = run(tmp_path, fractions)
-  assert first.returncode == 0, first.stderr
-  assert "until the test MSE is below 0.9 of uniform attention's" in first.stdout
-  beside = f"--beside={tmp_path / 'run'}"
-
-  second = (fractions, beside, "--lengths=4", "--num_trials=2", "--max_samples=1600")
+  other_lengths(directory, tmp_path / "second", {2: 4, 3: 5})
+  second = ("--lengths=4,5", f"--beside={directory}")
   for arguments, message in (
     (["--lengths=3,4"], "takes runs of other models or lengths; task=qstr/model=tests"),
     (["--seed=1"], r"takes runs of the same settings; .* in seed \(there 0, here 1\)"),
@@ -207,16 +202,39 @@ def test_runs_drawn_together(tmp_path):
     settings = parse(*SMALL_RUN, *second, *arguments)
     with pytest.raises(InvalidSetting, match=f"^beside: got .*, {message}"):
       sample_complexity._read_beside(settings, sample_complexity._cells(settings))
+  drawn = run(tmp_path, *second, f"--output_dir={tmp_path / 'second'}")
+  assert drawn.returncode == 0, drawn.stderr
+  together = json.loads((tmp_path / "second" / "summary.json").read_text())["cells"]
+  assert [cell["length"] for cell in together] == 3 * [2, 3, 4, 5]
+  assert [cell["fraction"] for cell in together] == 8 * [None] + 4 * [0.9]
+  own = (tmp_path / "second" / "trials.csv").read_text()
+  assert {line.split(",")[2] for line in own.splitlines()[1:]} == {"4", "5"}
 
-  done = run(tmp_path, *second, f"--output_dir={tmp_path / 'second'}")
-  assert done.returncode == 0, done.stderr
-  summary = json.loads((tmp_path / "second" / "summary.json").read_text())
-  cells = [cell for cell in summary["cells"] if cell["fraction"] == 0.9]
-  assert [(c["length"], c["trials"], c["budget"]) for c in cells] == [
-    (2, 3, 3200), (3, 3, 3200), (4, 2, 1600),
-  ]  # fmt: skip
-  with open(tmp_path / "second" / "trials.csv") as file:
-    assert {row["length"] for row in csv.DictReader(file)} == {"4"}
+
+def other_lengths(source, target, lengths):
+  """Makes a complete run as if it had been the one of `source` at other lengths."""
+  target.mkdir()
+  config = json.loads((source / "config.json").read_text())
+  config["settings"]["lengths"] = list(lengths.values())
+  (target / "config.json").write_text(json.dumps(config))
+  (target / "summary.json").write_text("{}")
+  with open(source / "trials.csv") as file:
+    header, *rows = csv.reader(file)
+  for row in rows:
+    length = lengths[int(row[2])]
+    row[2] = str(length)
+    if row[4] not in ("0.9", "0.3"):
+      row[4] = str(0.9 * (1 - 1 / length))
+  with open(target / "trials.csv", "w", newline="") as file:
+    csv.writer(file, lineterminator="\n").writerows([header, *rows])
+  with np.load(source / "curves.npz") as curves:
+    renamed = {
+      re.sub(
+        r"length=(\d)", lambda found: f"length={lengths[int(found[1])]}", name
+      ): curve
+      for name, curve in curves.items()
+    }
+  np.savez(target / "curves.npz", **renamed)
 
 
 def test_impossible_codes_stop_the_program(tmp_path):
