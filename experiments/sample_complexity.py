@@ -180,7 +180,7 @@ def _read_beside(settings: dict, cells: list[Cell]) -> list[Finished]:
     require(not differing, "beside", path, takes)
     names = {name.rpartition("/")[0] for name in finished.curves}
     both = sorted(taken & names)
-    takes = f"runs of other models or lengths; {' and '.join(both[:1])} is in two"
+    takes = f"runs of other models or lengths; {', '.join(both)} would be there twice"
     require(not both, "beside", path, takes)
     taken |= names
     runs.append(finished)

@@ -250,7 +250,10 @@ def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]
 
 
 def _thousands(value: float, _: object) -> str:
-  return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+  for unit, name in ((1_000_000, "M"), (1000, "k")):
+    if value >= unit:
+      return f"{value / unit:g}{name}"
+  return f"{value:g}"
 
 
 def attention(

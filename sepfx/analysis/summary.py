@@ -40,9 +40,9 @@ def summarise(
   cells, exponents = [], []
   budget = np.broadcast_to(budget, records.shape)
   for level in levels:
-    at_level = of_level(records, level, uniform_risk)
+    passages = of_level(records, level, uniform_risk)
     for model in dict.fromkeys(records["model"].tolist()):
-      chosen = at_level & (records["model"] == model)
+      chosen = passages & (records["model"] == model)
       own, own_budget = records[chosen], budget[chosen]
       reached = own["outcome"] == "reached"
       for length in sorted(set(own["length"].tolist())):
