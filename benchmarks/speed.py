@@ -33,7 +33,7 @@ from absl import app, flags
 from benchmarks import baseline
 from experiments import command_line
 from sepfx import Online
-from sepfx.ensembles import Cell, Result, grid, run
+from sepfx.ensembles import Cell, Result, Watcher, grid, run
 from sepfx.ensembles.trial_files import read_finished
 from sepfx.models import predict
 from sepfx.tasks import QSTR, shared
@@ -59,8 +59,8 @@ _GROWTH_CHECKS = 10
 _MATRIX = 2048
 
 
-class Clock:
-  """A `sepfx.ensembles.Watcher` that measures a run of one cell.
+class Clock(Watcher):
+  """Measures a run of one cell.
 
   Attributes:
     compiled: seconds until the first dispatch was over.
@@ -89,9 +89,6 @@ class Clock:
   def occupancy(self) -> float:
     """Share of the devices' time that went into trials, while some were waiting."""
     return self._busy / self._offered if self._offered else float("nan")
-
-  def compiling(self, cell: Cell) -> None:
-    pass
 
   def advanced(self, cell: Cell, steps: np.ndarray) -> None:
     now = time.perf_counter()

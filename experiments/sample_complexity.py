@@ -112,8 +112,19 @@ def _settings() -> dict:
   return settings
 
 
+def _protocol(settings: dict) -> Online:
+  return Online(
+    thresholds=tuple(settings["thresholds"]),
+    optimizer=command_line.adamw(settings),
+    batch_size=settings["batch_size"],
+    check_every=settings["check_every"],
+    num_test=settings["num_test"],
+    max_samples=settings["max_samples"],
+    screen=settings["screen"],
+  )
+
+
 def _cells(settings: dict) -> list[Cell]:
-  optimizer = command_line.adamw(settings)
   lengths = settings["lengths"]
   require(len(lengths) > 0 and lengths[0] >= 2, "lengths", lengths, "integers >= 2")
   task = QSTR(
@@ -131,15 +142,7 @@ def _cells(settings: dict) -> list[Cell]:
     task,
     settings["models"],
     lengths,
-    Online(
-      thresholds=tuple(settings["thresholds"]),
-      optimizer=optimizer,
-      batch_size=settings["batch_size"],
-      check_every=settings["check_every"],
-      num_test=settings["num_test"],
-      max_samples=settings["max_samples"],
-      screen=settings["screen"],
-    ),
+    _protocol(settings),
     uniform_fractions=settings["uniform_fractions"],
     test_task=dataclasses.replace(task, indices=shared) if simple else None,
     task_draw=settings["task_draw"],
@@ -185,12 +188,6 @@ def _read_beside(settings: dict, cells: list[Cell]) -> list[Finished]:
     taken |= names
     runs.append(finished)
   return runs
-
-
-def _budget(settings: dict) -> int:
-  """Prompts after which a trial is censored: those before its last evaluation."""
-  between = settings["batch_size"] * settings["check_every"]
-  return settings["max_samples"] // between * between
 
 
 def _print_table(
@@ -244,7 +241,8 @@ def main() -> None:
     runs = [Finished(settings, run.records, run.curves), *beside]
     records = table(row for each in runs for row in each.records.tolist())
     curves = {name: curve for each in runs for name, curve in each.curves.items()}
-    budget = [np.full(len(each.records), _budget(each.settings)) for each in runs]
+    budgets = [_protocol(each.settings).budget for each in runs]
+    budget = np.repeat(budgets, [len(each.records) for each in runs])
     test_task = cells[0].trial.test_task
     uniform_risk = {
       length: dataclasses.replace(test_task, length=length).uniform_attention_risk()
@@ -252,7 +250,7 @@ def main() -> None:
     }
     levels = [Level(threshold) for threshold in settings["thresholds"]]
     levels += [Level(value, of_uniform=True) for value in settings["uniform_fractions"]]
-    summary = summarise(records, levels, np.concatenate(budget), uniform_risk)
+    summary = summarise(records, levels, budget, uniform_risk)
     run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     figure = figures.sample_complexity(
       records, curves, levels, summary, uniform_risk, published

@@ -164,6 +164,17 @@ def test_runs_with_budgets_of_their_own():
   assert set(arrows.get_ydata()) == {500}
 
 
+def test_losses_are_shown_where_all_models_were_run():
+  records = records_of(["reached"] * 3)
+  for kept, length in (
+    ((records["model"] == "a") | (records["length"] < 8), 4),
+    ((records["model"] == "a") == (records["length"] == 8), 8),  # none in common
+  ):
+    own = records[kept]
+    figure = draw_records(own, summarise(own, ONE_LEVEL, BUDGET, RISK), {})
+    assert figure.axes[1].get_title() == f"test loss at N = {length}"
+
+
 def draw_records(records, summary, published, levels=ONE_LEVEL):
   curves = {}
   for row in records:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from sepfx.ensembles import InProgress, run
+from sepfx.ensembles import InProgress, Watcher, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.errors import Interrupted
@@ -102,20 +102,14 @@ def test_one_that_cannot_be_written_leaves_those_before(tmp_path):
   assert_is(checkpoints.restore([CELL]), 1)
 
 
-class Steps:
+class Steps(Watcher):
   """A watcher that lists the steps that each dispatch took."""
 
   def __init__(self):
     self.dispatches = []
 
-  def compiling(self, cell):
-    pass
-
   def advanced(self, cell, steps):
     self.dispatches.append(int(steps.sum()))
-
-  def ended(self, result):
-    pass
 
 
 @pytest.fixture(scope="module")

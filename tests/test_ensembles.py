@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, grid, host_loop, run
+from sepfx.ensembles import Lanes, Watcher, grid, host_loop, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, START
 from sepfx.models import GRU
@@ -174,10 +174,7 @@ def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   cells = [cell_of(small.Linear(), name) for name in ("a", "b")]
   seen = []
 
-  class Order:
-    def compiling(self, cell):
-      pass
-
+  class Order(Watcher):
     def advanced(self, cell, steps):
       seen.append((cell.model_name, np.flatnonzero(steps).tolist()))
 

@@ -35,7 +35,7 @@ _NOT_REACHED: Mapping[str, Any] = {
 }
 _BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
-_MAX_COLUMNS = 4
+_MAX_COLUMNS = 3
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -60,7 +60,8 @@ def sample_complexity(
     published: published means to draw beside; may be empty.
 
   Returns:
-    One panel a level, and one with the test loss at the largest length.
+    One panel a level, and one with the test loss at the largest length that all
+    models have (the largest of all if they have none in common).
   """
   models = list(dict.fromkeys(records["model"].tolist()))
   styles = {model: _STYLES[k % len(_STYLES)] for k, model in enumerate(models)}
@@ -117,9 +118,10 @@ def _draw_counts(
       alpha=0.35,
       markeredgewidth=0,
     )
-    # Above the mean's marker, which may be at the budget too.
+    # Above the mean's marker, which may be at the budget too; the mean's own arrow is
+    # above them.
     not_reached = (own["length"][~reached] * aside, samples[~reached])
-    _draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"])
+    _draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
     x = np.array([cell["length"] for cell in cells]) * aside
     mean = np.array([cell["mean"] for cell in cells])
     bounds = np.array(
@@ -135,7 +137,7 @@ def _draw_counts(
     )
     restricted = np.array([cell["restricted"] for cell in cells], bool)
     bounded = (x[restricted], mean[restricted])
-    _draw_arrows(figure, axis, *bounded, _BOUND, style["color"])
+    _draw_arrows(figure, axis, *bounded, _BOUND, style["color"], points=24)
     points = () if level.of_uniform else published.get((model, level.value), ())
     if points:
       axis.plot(
@@ -176,15 +178,17 @@ def _draw_counts(
     axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
 
 
-def _draw_arrows(figure, axis, x, y, arrow: Mapping[str, Any], color: str) -> None:
-  """Draws an arrow a little above each point."""
+def _draw_arrows(
+  figure, axis, x, y, arrow: Mapping[str, Any], color: str, points: int
+) -> None:
+  """Draws an arrow so many typographic points above each data point."""
   axis.plot(
     x,
     y,
     **arrow,
     color=color,
     transform=matplotlib.transforms.offset_copy(
-      axis.transData, figure, y=10, units="points"
+      axis.transData, figure, y=points, units="points"
     ),
   )
 
@@ -192,7 +196,8 @@ def _draw_arrows(figure, axis, x, y, arrow: Mapping[str, Any], color: str) -> No
 def _draw_losses(
   axis: matplotlib.axes.Axes, records, curves, levels, uniform_risk, styles
 ) -> None:
-  length = max(records["length"].tolist())
+  lengths = [set(records["length"][records["model"] == m].tolist()) for m in styles]
+  length = max(set.intersection(*lengths) or set.union(*lengths))
   for model, style in styles.items():
     chosen = (records["model"] == model) & (records["length"] == length)
     for trial in sorted(set(records["trial"][chosen].tolist())):

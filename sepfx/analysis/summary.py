@@ -97,10 +97,7 @@ def of_level(
 
 def at_level(entries: Sequence[dict], level: Level) -> list[dict]:
   """Returns which of a summary's `cells` or `exponents` belong to a level."""
-  key = "fraction" if level.of_uniform else "threshold"
-  absolute = not level.of_uniform
-  return [
-    entry
-    for entry in entries
-    if entry[key] == level.value and (entry["fraction"] is None) == absolute
-  ]
+  if level.of_uniform:
+    return [entry for entry in entries if entry["fraction"] == level.value]
+  absolute = [entry for entry in entries if entry["fraction"] is None]
+  return [entry for entry in absolute if entry["threshold"] == level.value]

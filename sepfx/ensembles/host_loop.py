@@ -41,8 +41,11 @@ _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 0.002
 
 
-class Watcher(Protocol):
-  """Someone who is told what happens: a progress bar, a run directory."""
+class Watcher:
+  """Someone who is told what happens: a progress bar, a run directory.
+
+  Subclasses override what they want to hear of.
+  """
 
   def compiling(self, cell: Cell) -> None:
     """Nothing can run before this cell's program is compiled."""

@@ -9,15 +9,16 @@ import rich.console
 import rich.progress
 
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import Result
 
 _PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
 
 
-class Progress:
+class Progress(Watcher):
   """A progress bar on a terminal, a line now and then elsewhere.
 
-  A `sepfx.ensembles.Watcher` and a context manager.
+  A context manager.
   """
 
   def __init__(self, num_trials: int, console: rich.console.Console | None = None):

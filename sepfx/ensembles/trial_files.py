@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import (
   COLUMNS,
   Result,
@@ -33,8 +34,8 @@ from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting
 
 
-class TrialFiles:
-  """The records of a run on disk; a `sepfx.ensembles.Watcher`.
+class TrialFiles(Watcher):
+  """The records of a run on disk.
 
   Attributes:
     finished: names of the trials (`trial_name`) that were recorded before.
@@ -52,26 +53,16 @@ class TrialFiles:
       InvalidSetting: if trials.csv is malformed or not this grid's.
     """
     self._directory = directory
-    self._names = {
-      (*(str(v) for v in cell.coordinates.values()), str(k)): trial_name(cell, k)
-      for cell in cells
-      for k in range(num_trials)
-    }
-    self._thresholds = {
-      trial_name(cell, k): cell.trial.protocol.thresholds
-      for cell in cells
-      for k in range(num_trials)
-    }
+    self._names: dict[tuple[str, ...], str] = {}
+    self._thresholds: dict[str, tuple[float, ...]] = {}
+    for cell in cells:
+      coordinates = tuple(map(str, cell.coordinates.values()))
+      for k in range(num_trials):
+        name = trial_name(cell, k)
+        self._names[*coordinates, str(k)] = name
+        self._thresholds[name] = cell.trial.protocol.thresholds
     self._rows = self._read_trials()
     self.finished = frozenset(self._rows)
-
-  # What a Watcher is told.
-
-  def compiling(self, cell: Cell) -> None:
-    pass
-
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    pass
 
   def ended(self, result: Result) -> None:
     """Records a trial: its curve first, so that a row promises a curve."""

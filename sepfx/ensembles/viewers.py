@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import Result, curve_array
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
@@ -16,10 +17,10 @@ from sepfx.errors import InvalidSetting
 _TRACED = 5
 
 
-class Profile:
+class Profile(Watcher):
   """Traces a run's first dispatches, for TensorBoard or Perfetto.
 
-  A `sepfx.ensembles.Watcher` and a context manager. The trace begins at the first
+  A context manager. The trace begins at the first
   report, so that compilation is not in it.
   """
 
@@ -39,9 +40,6 @@ class Profile:
     if 0 < self._reports <= _TRACED:
       jax.profiler.stop_trace()
 
-  def compiling(self, cell: Cell) -> None:
-    pass
-
   def advanced(self, cell: Cell, steps: np.ndarray) -> None:
     self._reports += 1
     if self._reports == 1:
@@ -49,14 +47,11 @@ class Profile:
     elif self._reports == _TRACED + 1:
       jax.profiler.stop_trace()
 
-  def ended(self, result: Result) -> None:
-    pass
 
-
-class TensorBoard:
+class TensorBoard(Watcher):
   """Writes each trial's test loss against samples, in a directory of its own.
 
-  A `sepfx.ensembles.Watcher`. Only losses on the whole test set are written.
+  Only losses on the whole test set are written.
   """
 
   def __init__(self, path: pathlib.Path, files: TrialFiles):
@@ -79,12 +74,6 @@ class TensorBoard:
     for name in files.finished:
       if not (path / name).exists():
         self._write(name, files.curve(name))
-
-  def compiling(self, cell: Cell) -> None:
-    pass
-
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    pass
 
   def ended(self, result: Result) -> None:
     self._write(result.name, curve_array(result.curve))

@@ -1,9 +1,10 @@
 """Normal numbers, of which a trial needs more than of anything else.
 
 The same numbers as `jax.random.normal` but for the last digits: the same uniform ones
-go through the inverse error function. On CPUs XLA computes logarithms one at a time,
-and what that function is otherwise made of again in every place where the number is
-used. Written as below it becomes vector code, and a quotient is computed once.
+go through the inverse error function. That function is made of a logarithm, which XLA
+computes one at a time on CPUs, and of sums and products, which XLA computes again in
+every place where their result is used. Here the logarithm is sums and products too,
+which become vector code, and the last operation is a division, which XLA does not repeat.
 """
 
 from __future__ import annotations

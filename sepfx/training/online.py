@@ -89,6 +89,11 @@ class Online:
     """Evaluations that the budget allows."""
     return self.max_samples // (self.batch_size * self.check_every)
 
+  @property
+  def budget(self) -> int:
+    """Training prompts of a censored trial: those before its last evaluation."""
+    return self.num_checks * self.check_every * self.batch_size
+
 
 class Seeds(NamedTuple):
   """All randomness of a trial: `task` draws what is planted, `trial` the rest."""
