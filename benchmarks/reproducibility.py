@@ -33,7 +33,7 @@ def main() -> None:
   console = rich.console.Console()
   table = rich.table.Table("model", "rows", "one device, 3 layouts", "one device and two")
   protocol = Online(max_samples=64 * 10 * _CHECKS, num_test=1000)
-  for cell in grid(QSTR(), NAMES, [4], protocol):
+  for cell in grid(QSTR(), NAMES["regression"], [4], protocol):
     found = [_trial(cell, *layout) for layout in _LAYOUTS]
     curves = [result.curve.loss for result in found]
     same_rows = all(result.rows == found[0].rows for result in found)

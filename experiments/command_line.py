@@ -14,7 +14,7 @@ import matplotlib.figure
 import optax
 from absl import app, flags, logging
 
-from sepfx import InvalidSetting
+from sepfx import InvalidSetting, training
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import Interrupted, require
 
@@ -84,12 +84,39 @@ def settings_of(a_flag: str, free: Collection[str]) -> dict[str, Any]:
   return {flag.name: flag.value for flag in own if flag.name not in free}
 
 
+def numbers(name: str, kind: type, takes: str) -> list:
+  """Parses a list flag; sorted, each value once.
+
+  Args:
+    name: of the flag.
+    kind: int or float.
+    takes: what it takes, for the message.
+  """
+  texts = getattr(flags.FLAGS, name)
+  try:
+    return sorted({kind(text) for text in texts})
+  except ValueError as error:
+    raise InvalidSetting(name, ",".join(texts), takes) from error
+
+
 def adamw(settings: dict[str, Any]) -> optax.GradientTransformation:
   """AdamW from `learning_rate` and `weight_decay`; weight decay on every parameter."""
+  rate, decay = _rates(settings)
+  return optax.adamw(rate, weight_decay=decay)
+
+
+def adam_with_kernel_decay(settings: dict[str, Any]) -> optax.GradientTransformation:
+  """`sepfx.training.adam_with_kernel_decay` from the two and `clip_norm`."""
+  clip = settings["clip_norm"]
+  require(math.isfinite(clip) and clip >= 0, "clip_norm", clip, "a number >= 0")
+  return training.adam_with_kernel_decay(*_rates(settings), clip)
+
+
+def _rates(settings: dict[str, Any]) -> tuple[float, float]:
   rate, decay = settings["learning_rate"], settings["weight_decay"]
   require(math.isfinite(rate) and rate > 0, "learning_rate", rate, "a positive number")
   require(math.isfinite(decay) and decay >= 0, "weight_decay", decay, "a number >= 0")
-  return optax.adamw(rate, weight_decay=decay)
+  return rate, decay
 
 
 def write_figure(directory: RunDirectory, figure: matplotlib.figure.Figure) -> None:

@@ -23,7 +23,7 @@ from experiments import command_line, running
 from sepfx import InvalidSetting, Online
 from sepfx.analysis import figures, summarise
 from sepfx.analysis.summary import at_level
-from sepfx.ensembles import TASK_DRAWS, Cell, grid, table
+from sepfx.ensembles import TASK_DRAWS, Cell, columns, grid, table
 from sepfx.ensembles.trial_files import Finished, read_finished
 from sepfx.errors import require
 from sepfx.models import NAMES
@@ -40,7 +40,7 @@ flags.DEFINE_enum("task", "qstr", list(_TASKS), "What is learned.")
 flags.DEFINE_list(
   "models",
   ["transformer", "ffn", "gru"],
-  f"Who learns: {', '.join(NAMES)}, or package.module:factory.",
+  f"Who learns: {', '.join(NAMES['regression'])}, or package.module:factory.",
 )
 flags.DEFINE_list("lengths", ["4", "8", "12"], "N, number of tokens in a prompt.")
 flags.DEFINE_integer("num_trials", 5, "Trials of each model at each length.")
@@ -93,20 +93,14 @@ FLAGS = flags.FLAGS
 FLAGS.set_default("output_dir", "runs/sample_complexity")
 
 
-def _numbers(name: str, kind: type, takes: str) -> list:
-  """Parses a list flag; sorted, each value once."""
-  try:
-    return sorted({kind(text) for text in getattr(FLAGS, name)})
-  except ValueError as error:
-    raise InvalidSetting(name, ",".join(getattr(FLAGS, name)), takes) from error
-
-
 def _settings() -> dict:
   """The settings that stand in config.json, in one form however they were given."""
   settings = command_line.settings_of("lengths", free=("published", "beside"))
-  settings["lengths"] = _numbers("lengths", int, "integers >= 2")
-  settings["thresholds"] = _numbers("thresholds", float, "positive numbers")[::-1]
-  fractions = _numbers("uniform_fractions", float, "numbers between 0 and 1")
+  settings["lengths"] = command_line.numbers("lengths", int, "integers >= 2")
+  settings["thresholds"] = command_line.numbers("thresholds", float, "positive numbers")[
+    ::-1
+  ]
+  fractions = command_line.numbers("uniform_fractions", float, "numbers between 0 and 1")
   settings["uniform_fractions"] = fractions[::-1]
   settings["models"] = list(dict.fromkeys(FLAGS.models))
   return settings
@@ -239,7 +233,8 @@ def main() -> None:
     if run is None:
       return
     runs = [Finished(settings, run.records, run.curves), *beside]
-    records = table(row for each in runs for row in each.records.tolist())
+    rows = (row for each in runs for row in each.records.tolist())
+    records = table(rows, columns(cells[0]))
     curves = {name: curve for each in runs for name, curve in each.curves.items()}
     budgets = [_protocol(each.settings).budget for each in runs]
     budget = np.repeat(budgets, [len(each.records) for each in runs])

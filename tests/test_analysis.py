@@ -16,10 +16,12 @@ from sepfx.analysis import (
 )
 from sepfx.analysis.scaling import fit_line
 from sepfx.analysis.summary import at_level
-from sepfx.ensembles import table
+from sepfx.ensembles import Cell, columns, table
 from sepfx.training import Level
+from tests import small
 
 BUDGET = 1000
+COLUMNS = columns(Cell("m", small.TRIAL))
 ONE_LEVEL = [Level(0.7)]
 
 
@@ -111,7 +113,7 @@ def records_of(outcomes):
         outcome = outcomes[trial] if (model, length) == ("b", 8) else "reached"
         samples = factor * length + 10 * trial if outcome == "reached" else BUDGET
         rows.append(("qstr", model, length, trial, 0.7, samples, outcome))
-  return table(rows)
+  return table(rows, COLUMNS)
 
 
 RISK = {2: 0.5, 4: 0.75, 8: 0.875}
@@ -144,7 +146,7 @@ def test_levels_are_kept_apart():
     for threshold, n in by_threshold.items()
   ]
   levels = [Level(0.375), Level(0.5, of_uniform=True), Level(0.5)]
-  summary = summarise(table(rows), levels, BUDGET, RISK)
+  summary = summarise(table(rows, COLUMNS), levels, BUDGET, RISK)
   means = [[c["mean"] for c in at_level(summary["cells"], level)] for level in levels]
   assert means == [[300, 400, 300], [200, 400, 800], []]
   (exponent,) = at_level(summary["exponents"], levels[1])
@@ -235,11 +237,12 @@ def test_legend_and_labels_do_not_cover_data(tmp_path):
 def test_many_levels_stand_in_rows():
   levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
   first = records_of(["reached"] * 3).tolist()
-  records = table(
+  rows = [
     (*row[:4], level.threshold(RISK[row[2]]), *row[5:])
     for level in levels
     for row in first
-  )
+  ]
+  records = table(rows, COLUMNS)
   summary = summarise(records, levels, BUDGET, RISK)
   figure = draw_records(records, summary, {}, levels)
   shown = [axis for axis in figure.axes if axis.axison]

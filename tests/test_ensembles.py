@@ -17,7 +17,7 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, START
 from sepfx.models import GRU
 from sepfx.tasks import QSTR, shared
-from sepfx.training import Online, curve, passages
+from sepfx.training import Online
 from tests import small
 
 
@@ -58,16 +58,16 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
     refill = np.full(4, CONTINUE)
     for lane, k in enumerate(in_lane):
       if k >= 0 and not report.active[lane]:
-        ended[k] = type(report)(*(field[lane] for field in report))
+        ended[k] = jax.tree.map(lambda field, lane=lane: field[lane], report)
         in_lane[lane] = waiting if waiting < 5 else -1
         refill[lane] = START if waiting < 5 else CONTINUE
         waiting += 1
   assert sorted(ended) == list(range(5))
   for k, report in ended.items():
     state = small.run_to_end(cell.trial, jax.tree.map(lambda a, k=k: a[k], seeds))
-    assert passages(report, small.PROTOCOL) == passages(state, small.PROTOCOL)
+    assert cell.trial.outcomes(report) == cell.trial.outcomes(state)
     np.testing.assert_allclose(
-      curve(report, small.PROTOCOL).loss, curve(state, small.PROTOCOL).loss, rtol=1e-4
+      cell.trial.curve(report).loss, cell.trial.curve(state).loss, rtol=1e-4
     )
 
 

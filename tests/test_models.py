@@ -13,24 +13,23 @@ import pytest
 
 from sepfx import models
 from sepfx.errors import InvalidSetting
-from sepfx.models import GRU, LSTM, RNN, FeedForward, ResidualRNN, Transformer
+from sepfx.models import GRU, LSTM, RNN, FeedForward, OnBits, ResidualRNN, Transformer
 from sepfx.models.recurrent import gru_cell, lstm_cell, relu_cell, scan_cells
 from sepfx.models.residual_rnn import lipschitz_factor, project
+from sepfx.tasks import QSTR, SparseBoolean
 
 
 def fitted(module, n, length, d_in, seed=0):
-  """Inputs, outputs and parameters, the parameters shaken so that no bias is zero."""
-  key_x, key_init, key_shake = jax.random.split(jax.random.key(seed), 3)
-  x = jax.random.normal(key_x, (n, length, d_in))
-  params = module.init(key_init, x)["params"]
-  leaves, tree = jax.tree.flatten(params)
-  keys = jax.random.split(key_shake, len(leaves))
-  leaves = [
-    a + 0.1 * jax.random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)
-  ]
-  params = jax.tree.unflatten(tree, leaves)
-  y = module.apply({"params": params}, x)
-  return np.asarray(x), np.asarray(y), jax.tree.map(np.asarray, params)
+  """Inputs, outputs and parameters, none of which is zero."""
+  # Drawn by NumPy: JAX's generator is most of what such a small program compiles.
+  rng = np.random.default_rng(seed)
+  x = rng.normal(size=(n, length, d_in)).astype(np.float32)
+  shapes = jax.eval_shape(module.init, jax.random.key(0), x)["params"]
+  params = jax.tree.map(
+    lambda a: (0.4 * rng.normal(size=a.shape)).astype(a.dtype), shapes
+  )
+  y = jax.jit(module.apply)({"params": params}, x)
+  return x, np.asarray(y), params
 
 
 def relu(a):
@@ -148,6 +147,20 @@ def test_recurrent_layers(layer, step, n, length, d_in):
         states[k, b, i] = h
   both = np.concatenate(list(states), axis=-1)
   expected = both @ p["output"]["kernel"][:, 0] + p["output"]["bias"][0]
+  np.testing.assert_allclose(y, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_read_out_at_the_last_states():
+  n, length, units = 2, 4, 3
+  x, y, p = fitted(GRU(units=units, num_outputs=2), n, length, 5)
+  names = ("input_kernel", "hidden_kernel", "input_bias", "hidden_bias")
+  last = []
+  for direction, order in (("forward", range(length)), ("backward", range(length)[::-1])):
+    h = np.zeros((n, units))
+    for i in order:
+      h, _ = gru_step([p[f"{direction}_{name}"] for name in names], x[:, i], h, None)
+    last.append(h)
+  expected = np.hstack(last) @ p["output"]["kernel"] + p["output"]["bias"]
   np.testing.assert_allclose(y, expected, rtol=2e-4, atol=2e-5)
 
 
@@ -280,14 +293,45 @@ def test_flax_initialisers_have_zero_biases(module):
 def test_published_widths():
   x = jnp.zeros((1, 12, 34))
   counts = {}
-  for name in models.NAMES:
-    module = models.build(name, length=12, token_dim=10)
+  for name in models.NAMES["regression"]:
+    module = models.build(name, QSTR(length=12, token_dim=10))
     p = jax.eval_shape(module.init, jax.random.key(0), x)["params"]
     counts[name] = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(p))
   assert counts["transformer"] == 4 * 34 * 35 + 34 * 100 + 100 + 101
   assert counts["ffn"] == 408 * 120 + 120 + 120 * 1000 + 1000 + 1000 * 12 + 12
   assert counts["gru"] == 2 * 1500 * (34 + 500 + 2) + 1001
   assert counts["lstm"] == 2 * 2000 * (34 + 500 + 2) + 1001
+
+
+def test_classifiers_of_bits():
+  bits = jax.random.bernoulli(jax.random.key(0), 0.5, (3, 100)).astype(jnp.int32)
+  counts = {}
+  for name in models.NAMES["classification"]:
+    module = models.build(name, SparseBoolean())
+    variables = jax.eval_shape(module.init, jax.random.key(1), bits)
+    assert jax.eval_shape(module.apply, variables, bits).shape == (3, 2)
+    counts[name] = sum(leaf.size for leaf in jax.tree.leaves(variables))
+  # Of similar size.
+  assert max(counts.values()) < 1.2 * min(counts.values())
+  inner = FeedForward((4,), num_outputs=2)
+  variables = OnBits(inner).init(jax.random.key(2), bits)
+  signs = np.where(np.asarray(bits) == 1, 1.0, -1.0)[..., None]
+  np.testing.assert_allclose(
+    OnBits(inner).apply(variables, bits),
+    inner.apply({"params": variables["params"]["model"]}, signs),
+    rtol=1e-6,
+  )
+
+
+@pytest.mark.parametrize("n", [3, 500, 1201])
+def test_many_inputs_are_the_same_in_chunks(n):
+  module = FeedForward((4,), num_outputs=2)
+  inputs = jax.random.normal(jax.random.key(0), (n, 3, 2))
+  params = module.init(jax.random.key(1), inputs)["params"]
+  many = models.predict_many(module, params, inputs)
+  np.testing.assert_allclose(
+    many, models.predict(module, params, inputs), rtol=1e-5, atol=1e-6
+  )
 
 
 class Doubling(nn.Module):
@@ -297,7 +341,7 @@ class Doubling(nn.Module):
 
 
 def test_build_takes_a_factory():
-  module = models.build("tests.test_models:Doubling", length=4, token_dim=2)
+  module = models.build("tests.test_models:Doubling", QSTR(length=4, token_dim=2))
   assert type(module).__name__ == "Doubling"
 
 
@@ -312,7 +356,7 @@ def test_build_takes_a_factory():
 )
 def test_build_refuses(name):
   with pytest.raises(InvalidSetting, match=f"models: got '{name}', takes"):
-    models.build(name, length=4, token_dim=2)
+    models.build(name, QSTR(length=4, token_dim=2))
 
 
 def fitted_list():

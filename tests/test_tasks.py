@@ -130,12 +130,12 @@ def test_subsets_are_uniform():
 def test_closed_form_variance(link, sparsity):
   task = QSTR(length=6, token_dim=4, sparsity=sparsity, link=link)
   labels = task.sample(jax.random.key(1), task.init(jax.random.key(0)), 50_000).labels
-  np.testing.assert_allclose(jnp.var(labels), task.variance(), rtol=0.05)
+  np.testing.assert_allclose(jnp.var(labels), task.best_constant_error(), rtol=0.05)
 
 
 def test_variance_without_closed_form():
   task = QSTR(length=5, token_dim=3, link=Custom(lambda x: 2 * x[..., 0, 0]))
-  np.testing.assert_allclose(task.variance(), 4.0, rtol=0.05)
+  np.testing.assert_allclose(task.best_constant_error(), 4.0, rtol=0.05)
   # Proposition 3: only the first half of the tokens varies, its labels' Var is 2.
   half = QSTR(
     length=9,

@@ -17,8 +17,6 @@ from sepfx.training import (
   Online,
   OnlineTrial,
   averaged_risk,
-  curve,
-  passages,
   pointwise_risk,
   population_risk,
   prompt_errors,
@@ -79,9 +77,9 @@ def test_trial_is_the_published_protocol():
   )
   full = small.run_to_end(full_trial, own)
   for state in (screened, full):
-    assert {p.threshold: p.samples for p in passages(state, small.PROTOCOL)} == first
-    assert all(p.outcome == "reached" for p in passages(state, small.PROTOCOL))
-  recorded = curve(full, small.PROTOCOL)
+    assert {p.threshold: p.samples for p in small.TRIAL.outcomes(state)} == first
+    assert all(p.outcome == "reached" for p in small.TRIAL.outcomes(state))
+  recorded = small.TRIAL.curve(full)
   np.testing.assert_allclose(recorded.loss, losses, rtol=2e-3)
   assert recorded.exact.all()
   per_check = small.PROTOCOL.batch_size * small.PROTOCOL.check_every
@@ -89,7 +87,7 @@ def test_trial_is_the_published_protocol():
     recorded.samples, per_check * np.arange(1, len(losses) + 1)
   )
   # The screen saves evaluations, its estimates are close and above what is open.
-  estimated = curve(screened, small.PROTOCOL)
+  estimated = small.TRIAL.curve(screened)
   assert not estimated.exact.all()
   np.testing.assert_allclose(estimated.loss, losses, rtol=0.1)
   np.testing.assert_allclose(
@@ -99,8 +97,8 @@ def test_trial_is_the_published_protocol():
 
 def test_first_passage_is_a_scan_of_the_curve():
   state = small.run_to_end(small.TRIAL, small.seeds(2))
-  own = curve(state, small.PROTOCOL)
-  for passage in passages(state, small.PROTOCOL):
+  own = small.TRIAL.curve(state)
+  for passage in small.TRIAL.outcomes(state):
     below = [
       s for s, loss in zip(own.samples, own.loss, strict=True) if loss < passage.threshold
     ]
@@ -114,11 +112,11 @@ def test_censored_at_the_budget():
   )
   trial = dataclasses.replace(small.TRIAL, protocol=protocol)
   state = small.run_to_end(trial, small.seeds(0))
-  reached, censored = passages(state, protocol)
+  reached, censored = trial.outcomes(state)
   assert reached.outcome == "reached"
   # The last check that fits in the budget.
   assert censored == (1e-6, 16 * 5 * 12, "censored")
-  assert len(curve(state, protocol).loss) == 12
+  assert len(trial.curve(state).loss) == 12
 
 
 def test_diverged_is_its_own_outcome():
@@ -131,7 +129,7 @@ def test_diverged_is_its_own_outcome():
   )
   trial = dataclasses.replace(small.TRIAL, protocol=protocol)
   state = small.run_to_end(trial, small.seeds(0))
-  reached, diverged = passages(state, protocol)
+  reached, diverged = trial.outcomes(state)
   assert reached.outcome == "reached"
   assert reached.samples <= 16 * 15
   assert diverged.outcome == "diverged"

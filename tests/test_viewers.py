@@ -33,7 +33,7 @@ def points(path):
   events.Reload()
   return [
     (event.step, float(tensor_util.make_ndarray(event.tensor_proto)))
-    for event in events.Tensors("test_loss")
+    for event in events.Tensors("loss")
   ]
 
 

@@ -1,10 +1,12 @@
 """What it means: reads records only; censored means, scaling fits, figures."""
 
-from sepfx.analysis import figures
+from sepfx.analysis import figures, success, success_figures
 from sepfx.analysis.attention import block_statistics
 from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.statistics import Mean, restricted_mean
+from sepfx.analysis.success import summarise_success
 from sepfx.analysis.summary import summarise
+from sepfx.analysis.transitions import transitions
 
 __all__ = [
   "Exponent",
@@ -13,5 +15,9 @@ __all__ = [
   "figures",
   "fit_exponent",
   "restricted_mean",
+  "success",
+  "success_figures",
   "summarise",
+  "summarise_success",
+  "transitions",
 ]

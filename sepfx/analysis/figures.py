@@ -18,7 +18,7 @@ from sepfx.training import Level
 
 # Colours whose luminances differ, each with a marker and a dash pattern of its own:
 # the figures are read in grey too.
-_STYLES = (
+STYLES: Sequence[Mapping[str, Any]] = (
   {"color": "#0b3c7d", "marker": "o", "linestyle": "-"},
   {"color": "#d9730d", "marker": "s", "linestyle": "--"},
   {"color": "#2e8b57", "marker": "^", "linestyle": "-."},
@@ -64,7 +64,7 @@ def sample_complexity(
     models have (the largest of all if they have none in common).
   """
   models = list(dict.fromkeys(records["model"].tolist()))
-  styles = {model: _STYLES[k % len(_STYLES)] for k, model in enumerate(models)}
+  styles = {model: STYLES[k % len(STYLES)] for k, model in enumerate(models)}
   panels = len(levels) + 1
   columns = min(panels, _MAX_COLUMNS)
   rows = -(-panels // columns)

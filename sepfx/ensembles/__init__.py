@@ -4,10 +4,9 @@ from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
 from sepfx.ensembles.host_loop import InProgress, Keeper, Watcher, run
 from sepfx.ensembles.lanes import Lanes
 from sepfx.ensembles.measure import measure
-from sepfx.ensembles.records import COLUMNS, Result, table, trial_name
+from sepfx.ensembles.records import Result, columns, table, trial_name
 
 __all__ = [
-  "COLUMNS",
   "TASK_DRAWS",
   "Cell",
   "InProgress",
@@ -15,6 +14,7 @@ __all__ = [
   "Lanes",
   "Result",
   "Watcher",
+  "columns",
   "grid",
   "measure",
   "run",

@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 from sepfx import models as models_lib
 from sepfx.ensembles import keys
 from sepfx.errors import InvalidSetting, require
-from sepfx.training import Level, Online, OnlineTrial, Seeds
+from sepfx.training import ERM, Level, Online, Seeds, Trial
 
 TASK_DRAWS = ("per_trial", "shared")
 
@@ -33,7 +33,7 @@ class Cell:
   """
 
   model_name: str
-  trial: OnlineTrial
+  trial: Trial
   task_draw: str = "per_trial"
 
   @property
@@ -43,11 +43,12 @@ class Cell:
       "task": self.trial.task.name,
       "model": self.model_name,
       "length": self.trial.task.length,
+      **self.trial.protocol.coordinates,
     }
 
   @property
   def name(self) -> str:
-    """Canonical name: task=.../model=.../length=..."""
+    """Canonical name: task=.../model=.../length=... and so on."""
     return "/".join(f"{key}={value}" for key, value in self.coordinates.items())
 
   def seeds(self, seed: int, num_trials: int) -> Seeds:
@@ -79,14 +80,15 @@ def grid(
   task: Any,
   models: Sequence[str | nn.Module],
   lengths: Sequence[int],
-  protocol: Online,
+  protocol: Online | ERM,
   *,
+  sample_sizes: Sequence[int] = (),
   uniform_fractions: Sequence[float] = (),
   test_task: Any = None,
   task_draw: str = "per_trial",
-  num_heads: int = 1,
+  num_heads: int | None = None,
 ) -> list[Cell]:
-  """Returns the cells of models x lengths, every one of them checked.
+  """Returns the cells of models x lengths (x sample sizes), every one of them checked.
 
   Nothing is compiled: models are only traced for their shapes.
 
@@ -95,22 +97,27 @@ def grid(
     models: names (see `sepfx.models.build`) or `flax.linen` modules.
     lengths: N, in any order, each once.
     protocol: how a trial learns.
+    sample_sizes: m of `ERM`, which replace the protocol's own.
     uniform_fractions: further thresholds, as fractions of the risk that uniform
       attention has on the test prompts of a length (`sepfx.training.Level`).
     test_task: what the test prompts are drawn from; None for `task`.
     task_draw: "per_trial" or "shared", see `Cell`.
-    num_heads: H of the transformer.
+    num_heads: H of the transformer; None for the published number.
 
   Raises:
-    InvalidSetting: for a setting outside its domain; a model that does not map
-      [n N D] to [n N]; a threshold at or above Var(y), which the best constant
-      already meets.
+    InvalidSetting: for a setting outside its domain; a model that does not map the
+      task's inputs to its outputs; a threshold that the best constant already meets.
   """
   require(len(models) > 0, "models", list(models), "at least one model")
   require(len(lengths) > 0, "lengths", list(lengths), "at least one length")
   require(
     task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {', '.join(TASK_DRAWS)}"
   )
+  protocols: list[Online | ERM] = [protocol]
+  if sample_sizes:
+    assert isinstance(protocol, ERM)
+    sizes = sorted(set(sample_sizes))
+    protocols = [dataclasses.replace(protocol, num_samples=m) for m in sizes]
   cells = []
   for model in dict.fromkeys(models):
     for length in sorted(set(lengths)):
@@ -120,35 +127,35 @@ def grid(
         name, module = type(model).__name__, model
       else:
         name = model
-        module = models_lib.build(
-          model, length=length, token_dim=task.token_dim, num_heads=num_heads
-        )
-      own_protocol = _with_fractions(protocol, uniform_fractions, own_test)
-      trial = OnlineTrial(own_task, own_test, module, own_protocol)
-      trial.check_model(name)
-      cells.append(Cell(name, trial, task_draw))
+        module = models_lib.build(model, own_task, num_heads=num_heads)
+      for own_protocol in protocols:
+        own_protocol = _with_fractions(own_protocol, uniform_fractions, own_test)
+        trial = own_protocol.trial(own_task, own_test, module)
+        trial.check_model(name)
+        cells.append(Cell(name, trial, task_draw))
   names = [cell.name for cell in cells]
   for name in names:
     if names.count(name) > 1:
       raise InvalidSetting("models", name, "models with different names")
   for length in sorted(set(lengths)):
-    variance = dataclasses.replace(test_task or task, length=length).variance()
+    error = dataclasses.replace(test_task or task, length=length).best_constant_error()
     for threshold in protocol.thresholds:
       require(
-        threshold < variance,
+        threshold < error,
         "thresholds",
         threshold,
-        f"numbers below Var(y) = {variance:.4g}, which the best constant reaches",
+        f"numbers below {error:.4g}, the error of the best constant",
       )
   return cells
 
 
 def _with_fractions(
-  protocol: Online, fractions: Sequence[float], test_task: Any
-) -> Online:
+  protocol: Online | ERM, fractions: Sequence[float], test_task: Any
+) -> Online | ERM:
   """Adds fractions of uniform attention's risk to a protocol's thresholds."""
   if not fractions:
     return protocol
+  assert isinstance(protocol, Online)
   for fraction in fractions:
     takes = "numbers between 0 and 1"
     require(0 < fraction < 1, "uniform_fractions", fraction, takes)

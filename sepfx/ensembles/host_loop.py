@@ -16,10 +16,10 @@ import numpy as np
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import CONTINUE, RESUME, START, KeyData, Lanes, Report
+from sepfx.ensembles.lanes import CONTINUE, RESUME, START, KeyData, Lanes
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.errors import Interrupted, require
-from sepfx.training import State, curve, passages
+from sepfx.training import State
 
 # Lanes a device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
@@ -252,7 +252,7 @@ class _OpenCell:
 
   def ready(self) -> bool:
     """Whether the lanes have come to the end of their dispatch."""
-    return all(a.is_ready() for a in self._report)
+    return all(a.is_ready() for a in jax.tree.leaves(self._report))
 
   def steer(self) -> None:
     """Sets the steps of the next dispatch, at the end of this one."""
@@ -268,18 +268,22 @@ class _OpenCell:
 
   def collect(self) -> tuple[np.ndarray, list[Result]]:
     """Returns the steps that each lane took and the trials that ended."""
-    report = Report(*hosts.fetch(self._report))
+    report = hosts.fetch(self._report)
     self._refill[:] = CONTINUE
-    protocol = self.cell.trial.protocol
     running = self._in_lane >= 0
     steps = np.where(running, report.step - self._step, 0)
     self._step = np.array(report.step)
     results = []
     for lane in np.flatnonzero(running & ~report.active):
-      own = Report(*(field[lane] for field in report))
-      trial = int(self._in_lane[lane])
+      own = jax.tree.map(lambda field, lane=lane: field[lane], report)
+      trial = self.cell.trial
       results.append(
-        Result(self.cell, trial, passages(own, protocol), curve(own, protocol))
+        Result(
+          self.cell,
+          int(self._in_lane[lane]),
+          trial.outcomes(own),
+          trial.curve(own),
+        )
       )
       self._in_lane[lane] = -1
     return steps, results

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool
 
 from sepfx.ensembles import hosts, keys
-from sepfx.training.online import OnlineTrial, Seeds, State, World, select
+from sepfx.training import Report, Seeds, State, Trial, World, select
 
 _AXIS = "trials"
 
@@ -32,32 +32,23 @@ class Slots(NamedTuple):
   world: World
 
 
-class Report(NamedTuple):
-  """What the host learns of each of the L lanes after a dispatch.
-
-  Fields as in `sepfx.training.online.State`, with a leading lane axis.
-  """
-
-  step: Int[Array, " L"]
-  checks: Int[Array, " L"]
-  curve: Float[Array, "L C"]
-  exact: Bool[Array, "L C"]
-  crossings: Int[Array, "L K"]
-  diverged_at: Int[Array, " L"]
-  active: Bool[Array, " L"]
+# The trial's keys, which lanes hold as key data: NumPy has no typed keys.
+_KEYS = ("data_key", "dropout_key")
 
 
-def _world(trial: OnlineTrial, seeds: Seeds) -> World:
-  """A trial's world with its key as key data, so that lanes can hold it."""
+def _world(trial: Trial, seeds: Seeds) -> World:
+  """A trial's world with its keys as key data, so that lanes can hold it."""
   world = trial.world(seeds)
-  return world._replace(data_key=jax.random.key_data(world.data_key))
+  data = {name: jax.random.key_data(getattr(world, name)) for name in _KEYS}
+  return world._replace(**data)
 
 
-def _with_key(world: World) -> World:
-  return world._replace(data_key=keys.wrap_key_data(world.data_key))
+def _with_keys(world: World) -> World:
+  wrapped = {name: keys.wrap_key_data(getattr(world, name)) for name in _KEYS}
+  return world._replace(**wrapped)
 
 
-def _advance_mapped(trial: OnlineTrial):
+def _advance_mapped(trial: Trial):
   """Lanes one after another: what each computes is a program of its own.
 
   A trial's numbers are then the same bits for any number of lanes, and a lane that
@@ -100,7 +91,7 @@ def _advance_mapped(trial: OnlineTrial):
   def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
     def lane(i, states):
       state, world = jax.tree.map(lambda a: a[i], (states, slots.world))
-      state = advance_lane(state, _with_key(world), num_steps)
+      state = advance_lane(state, _with_keys(world), num_steps)
       return jax.tree.map(lambda a, b: a.at[i].set(b), states, state)
 
     # `num_lanes` is an argument because a loop of known length one is dissolved
@@ -117,7 +108,7 @@ def _advance_mapped(trial: OnlineTrial):
   return advance
 
 
-def _advance_vmapped(trial: OnlineTrial):
+def _advance_vmapped(trial: Trial):
   """All lanes in one batched program: the right form on an accelerator.
 
   All lanes stand at a check when a dispatch begins, and so meet every later check
@@ -135,7 +126,7 @@ def _advance_vmapped(trial: OnlineTrial):
     slots = jax.lax.cond(
       jnp.any(refill != CONTINUE), lambda: begin(slots, seeds, refill), lambda: slots
     )
-    worlds = _with_key(slots.world)
+    worlds = _with_keys(slots.world)
 
     def unfinished(carry):
       left, states = carry
@@ -167,7 +158,7 @@ class Lanes:
 
   def __init__(
     self,
-    trial: OnlineTrial,
+    trial: Trial,
     devices: Sequence[jax.Device],
     lanes_per_device: int,
     *,
@@ -258,7 +249,7 @@ class Lanes:
     rows, chosen = hosts.place((rows, chosen), self._sharding)
     self._slots = self._slots._replace(state=_choose(chosen, rows, self.states))
 
-  def _blank(self, trial: OnlineTrial) -> Slots:
+  def _blank(self, trial: Trial) -> Slots:
     seeds = Seeds(keys.key(0), keys.key(0))
     return jax.tree.map(
       lambda shape: np.zeros((self.num_lanes, *shape.shape), shape.dtype),

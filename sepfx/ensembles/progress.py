@@ -56,7 +56,7 @@ class Progress(Watcher):
     self._show(f"compiling {_description(cell)}")
 
   def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    self._samples += int(np.sum(steps)) * cell.trial.protocol.batch_size
+    self._samples += int(np.sum(steps)) * cell.trial.samples_a_step
     self._what = _description(cell)
     self._show(self._what)
 

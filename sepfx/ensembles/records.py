@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
-from sepfx.training import Curve, Passage
 
-COLUMNS = ("task", "model", "length", "trial", "threshold", "samples", "outcome")
 _TEXT = ("task", "model", "outcome")
-_TYPES: dict[str, type] = {
-  "length": int,
-  "trial": int,
-  "threshold": float,
-  "samples": int,
-}
+_NUMBERS = {"threshold": float, "accuracy": float, "risk": float}  # all others: int
+
+
+def columns(cell: Cell) -> tuple[str, ...]:
+  """Names of what a row of the cell's grid holds."""
+  return (*cell.coordinates, "trial", *cell.trial.columns)
 
 
 class Result(NamedTuple):
@@ -25,8 +23,8 @@ class Result(NamedTuple):
 
   cell: Cell
   trial: int
-  passages: list[Passage]
-  curve: Curve
+  outcomes: Sequence[tuple]
+  curve: NamedTuple
 
   @property
   def name(self) -> str:
@@ -35,9 +33,9 @@ class Result(NamedTuple):
 
   @property
   def rows(self) -> list[tuple]:
-    """One row of `COLUMNS` a threshold."""
+    """Its rows: `columns` of its cell."""
     coordinates = tuple(self.cell.coordinates.values())
-    return [(*coordinates, self.trial, *passage) for passage in self.passages]
+    return [(*coordinates, self.trial, *outcome) for outcome in self.outcomes]
 
 
 def trial_name(cell: Cell, trial: int) -> str:
@@ -45,37 +43,40 @@ def trial_name(cell: Cell, trial: int) -> str:
   return f"{cell.name}/trial={trial}"
 
 
-def parse_row(fields: list[str]) -> tuple:
-  """Returns a row from its text fields; raises ValueError if it is not one."""
-  row = tuple(
-    _TYPES.get(column, str)(field) for column, field in zip(COLUMNS, fields, strict=True)
-  )
+def _type(column: str) -> type:
+  return str if column in _TEXT else _NUMBERS.get(column, int)
+
+
+def parse_row(fields: list[str], names: Sequence[str]) -> tuple:
+  """Returns a row from its text fields; raises ValueError if it is not one.
+
+  Args:
+    fields: the text.
+    names: of the columns.
+  """
+  row = tuple(_type(name)(field) for name, field in zip(names, fields, strict=True))
   if row[-1] not in ("reached", "censored", "diverged"):
     raise ValueError(f"unknown outcome {row[-1]!r}")
   return row
 
 
-def table(rows: Iterable[tuple]) -> np.ndarray:
-  """Returns rows as a structured array with fields `COLUMNS`.
+def table(rows: Iterable[tuple], names: Sequence[str]) -> np.ndarray:
+  """Returns rows as a structured array with these fields.
 
-  `pandas.DataFrame(table(rows))` works as one expects.
+  `pandas.DataFrame(table(rows, names))` works as one expects.
   """
   rows = list(rows)
-  widths = {
-    column: max((len(row[COLUMNS.index(column)]) for row in rows), default=1)
-    for column in _TEXT
-  }
-  dtype = [
-    (column, f"U{widths[column]}" if column in _TEXT else np.dtype(_TYPES[column]))
-    for column in COLUMNS
-  ]
+  dtype = []
+  for k, name in enumerate(names):
+    width = max((len(row[k]) for row in rows), default=1) if name in _TEXT else None
+    dtype.append((name, f"U{width}" if width else np.dtype(_type(name))))
   return np.array(rows, dtype=dtype)
 
 
-def curve_array(curve: Curve) -> np.ndarray:
-  """Returns a curve as one structured array with fields samples, loss, exact."""
-  dtype = [("samples", np.int64), ("loss", np.float32), ("exact", np.bool_)]
-  array = np.empty(len(curve.samples), dtype)
-  for name, values in curve._asdict().items():
-    array[name] = values
+def curve_array(curve: NamedTuple) -> np.ndarray:
+  """Returns a curve as one structured array with the curve's fields."""
+  values = curve._asdict()
+  array = np.empty(len(curve[0]), [(name, own.dtype) for name, own in values.items()])
+  for name, own in values.items():
+    array[name] = own
   return array

@@ -23,8 +23,8 @@ import numpy as np
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import (
-  COLUMNS,
   Result,
+  columns,
   curve_array,
   parse_row,
   table,
@@ -53,6 +53,7 @@ class TrialFiles(Watcher):
       InvalidSetting: if trials.csv is malformed or not this grid's.
     """
     self._directory = directory
+    self._columns = columns(cells[0])
     self._names: dict[tuple[str, ...], str] = {}
     self._thresholds: dict[str, tuple[float, ...]] = {}
     for cell in cells:
@@ -97,9 +98,9 @@ class TrialFiles(Watcher):
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **curves)  # type: ignore[arg-type]
     self._directory.write("curves.npz", buffer.getvalue())
-    self._directory.write("trials.csv", _csv_text([COLUMNS, *rows]))
+    self._directory.write("trials.csv", _csv_text([self._columns, *rows]))
     shutil.rmtree(self._checkpoints, ignore_errors=True)
-    return table(rows), curves
+    return table(rows, self._columns), curves
 
   def curve(self, name: str) -> np.ndarray:
     """Returns a finished trial's curve: fields samples, loss, exact."""
@@ -145,16 +146,16 @@ class TrialFiles(Watcher):
         stacklevel=4,
       )
     lines = list(csv.reader(io.StringIO(complete + newline)))
-    if lines and tuple(lines[0]) != COLUMNS:
-      raise self._malformed(1, lines[0], f"the header {','.join(COLUMNS)}")
+    if lines and tuple(lines[0]) != self._columns:
+      raise self._malformed(1, lines[0], f"the header {','.join(self._columns)}")
     for number, fields in enumerate(lines[1:], start=2):
       try:
-        row = parse_row(fields)
+        row = parse_row(fields, self._columns)
       except ValueError as error:
         raise self._malformed(number, fields, f"a row of a trial ({error})") from error
-      name = self._names.get(tuple(fields[: COLUMNS.index("threshold")]))
-      threshold = row[COLUMNS.index("threshold")]
-      if name is None or threshold not in self._thresholds[name]:
+      own = dict(zip(self._columns, row, strict=True))
+      name = self._names.get(tuple(fields[: self._columns.index("trial") + 1]))
+      if name is None or own.get("threshold") not in (None, *self._thresholds[name]):
         raise self._malformed(number, fields, "a row of this run's grid")
       rows.setdefault(name, []).append(row)
     rows = {
@@ -162,7 +163,7 @@ class TrialFiles(Watcher):
       for name, own in rows.items()
       if len(own) == len(self._thresholds[name]) and self._stored_curve(name) is not None
     }
-    kept = [COLUMNS, *(row for trial in rows.values() for row in trial)]
+    kept = [self._columns, *(row for trial in rows.values() for row in trial)]
     self._directory.write("trials.csv", _csv_text(kept))
     return rows
 
@@ -195,7 +196,8 @@ def read_finished(path: str | os.PathLike) -> Finished:
   (directory / "summary.json").stat()
   settings = json.loads((directory / "config.json").read_text())["settings"]
   with open(directory / "trials.csv", newline="") as file:
-    records = table(parse_row(fields) for fields in list(csv.reader(file))[1:])
+    names, *lines = csv.reader(file)
+  records = table((parse_row(fields, names) for fields in lines), names)
   with np.load(directory / "curves.npz") as curves:
     return Finished(settings, records, dict(curves))
 

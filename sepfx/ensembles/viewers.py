@@ -20,8 +20,8 @@ _TRACED = 5
 class Profile(Watcher):
   """Traces a run's first dispatches, for TensorBoard or Perfetto.
 
-  A context manager. The trace begins at the first
-  report, so that compilation is not in it.
+  A context manager. The trace begins at the first report, so that compilation is not
+  in it.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -49,7 +49,7 @@ class Profile(Watcher):
 
 
 class TensorBoard(Watcher):
-  """Writes each trial's test loss against samples, in a directory of its own.
+  """Writes each trial's curves, in a directory of its own.
 
   Only losses on the whole test set are written.
   """
@@ -80,6 +80,11 @@ class TensorBoard(Watcher):
 
   def _write(self, name: str, curve: np.ndarray) -> None:
     writer = self._writer(str(self._path / name))
-    for point in curve[curve["exact"]]:
-      writer.add_scalar("test_loss", float(point["loss"]), int(point["samples"]))
+    where, *measured = curve.dtype.names or ()
+    if "exact" in measured:
+      measured.remove("exact")
+      curve = curve[curve["exact"]]
+    for point in curve:
+      for what in measured:
+        writer.add_scalar(what, float(point[what]), int(point[where]))
     writer.close()

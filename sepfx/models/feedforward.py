@@ -11,22 +11,24 @@ from sepfx.models.initializers import Scheme, linear
 
 
 class FeedForward(nn.Module):
-  """ReLU layers on all N tokens at once, N outputs.
+  """ReLU layers on all N tokens at once, N outputs or as many as asked for.
 
   Attributes:
     hidden_widths: widths of the hidden layers; the published network has
       (N d, 1000).
+    num_outputs: None for one a position.
     scheme: initial weights, "torch" or "flax".
   """
 
   hidden_widths: Sequence[int]
   scheme: Scheme = "torch"
+  num_outputs: int | None = None
 
   @nn.compact
-  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
-    """Maps embedded tokens to one prediction a position."""
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n outputs"]:
+    """Maps embedded tokens to predictions."""
     n, length, _ = inputs.shape
     hidden = inputs.reshape(n, -1)
     for width in self.hidden_widths:
       hidden = nn.relu(linear(self.scheme, hidden.shape[-1], width)(hidden))
-    return linear(self.scheme, hidden.shape[-1], length)(hidden)
+    return linear(self.scheme, hidden.shape[-1], self.num_outputs or length)(hidden)

@@ -135,6 +135,8 @@ class _Bidirectional(nn.Module):
 
   Attributes:
     units: hidden units a direction (d_h).
+    num_outputs: None for one a position; or as many, read at both directions' last
+      states.
     scheme: initial weights. "torch": all of the layer's from U(+-1/sqrt(units)),
       two biases a gate. "flax": LeCun-normal input and orthogonal recurrent
       kernels, zero biases.
@@ -142,6 +144,7 @@ class _Bidirectional(nn.Module):
 
   units: int = 500
   scheme: Scheme = "torch"
+  num_outputs: int | None = None
 
   # Set by subclasses: gates of the cell, arrays in its carry, the cell.
   gates = 1
@@ -168,8 +171,8 @@ class _Bidirectional(nn.Module):
     )
 
   @nn.compact
-  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
-    """Maps embedded tokens to one prediction a position."""
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n outputs"]:
+    """Maps embedded tokens to predictions."""
     times_first = jnp.swapaxes(inputs, 0, 1)  # [N n D]
     x_gates, kernels, biases = [], [], []
     for direction, tokens in (("forward", times_first), ("backward", times_first[::-1])):
@@ -180,6 +183,9 @@ class _Bidirectional(nn.Module):
     h_forward, h_backward = scan_cells(
       self.cell, self.num_carries, x_gates, kernels, biases
     )
+    if self.num_outputs is not None:
+      last = jnp.concatenate([h_forward[-1], h_backward[-1]], axis=-1)
+      return linear(self.scheme, 2 * self.units, self.num_outputs, name="output")(last)
     states = jnp.concatenate([h_forward, h_backward[::-1]], axis=-1)
     outputs = linear(self.scheme, 2 * self.units, 1, name="output")(states)[..., 0]
     return outputs.T
@@ -190,6 +196,7 @@ class GRU(_Bidirectional):
 
   Attributes:
     units: hidden units a direction.
+    num_outputs: None for one a position; or as many, read at both last states.
     scheme: initial weights, "torch" (all from U(+-1/sqrt(units))) or "flax".
   """
 

@@ -1,11 +1,22 @@
 """What is learned: data-generating models with planted parameters, pure samplers.
 
 The rest of the library asks this of a task (see docs/adding_a_task.md): a frozen
-dataclass with `name`, `length`, `input_dim`, `init(key)`, `sample(key, planted,
-num_prompts)` whose result has `labels` [n N], `encode(planted, sample)` [n N D],
-`variance()`, `uniform_attention_risk()` and `check_draw(keys)`.
+dataclass with `name`, `length`, `objective`, `init(key)`, `sample(key, planted, n)` whose
+result has `labels`, `encode(planted, sample)`, `best_constant_error()` and
+`check_draw(keys)`.
 """
 
+from sepfx.tasks.boolean import (
+  FUNCTIONS,
+  BooleanFunction,
+  ByCount,
+  Hidden,
+  LabelledBits,
+  SparseBoolean,
+  Symmetric,
+  TruthTable,
+  threshold,
+)
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
 from sepfx.tasks.links import (
@@ -21,18 +32,26 @@ from sepfx.tasks.links import (
 from sepfx.tasks.qstr import QSTR, Planted, Prompts, first_half_scales
 
 __all__ = [
+  "FUNCTIONS",
   "LINKS",
   "QSTR",
+  "BooleanFunction",
+  "ByCount",
   "Custom",
   "HalfFixed",
+  "Hidden",
   "IndexDistribution",
+  "LabelledBits",
   "Linear",
   "Link",
   "Mean",
   "Planted",
   "Prompts",
   "ReLUTeacher",
+  "SparseBoolean",
   "SquaredNorm",
+  "Symmetric",
+  "TruthTable",
   "TwoLayer",
   "coherence",
   "default_code_dim",
@@ -40,4 +59,5 @@ __all__ = [
   "first_half_scales",
   "independent",
   "shared",
+  "threshold",
 ]

@@ -23,7 +23,7 @@ class IndexDistribution(Protocol):
   ) -> Int[Array, "n N q"]: ...
 
 
-def _subsets(key, shape, length: int, sparsity: int) -> Int[Array, "*shape q"]:
+def subsets(key, shape, length: int, sparsity: int) -> Int[Array, "*shape q"]:
   """Ordered q-subsets of [0, N), uniform over all N!/(N-q)! of them."""
   keys = jax.random.split(key, sparsity)
   columns: list[jax.Array] = []
@@ -41,12 +41,12 @@ def _subsets(key, shape, length: int, sparsity: int) -> Int[Array, "*shape q"]:
 
 def independent(key, num_prompts, length, sparsity):
   """Every position names its own uniform q-subset (qSTR, Proposition 8)."""
-  return _subsets(key, (num_prompts, length), length, sparsity)
+  return subsets(key, (num_prompts, length), length, sparsity)
 
 
 def shared(key, num_prompts, length, sparsity):
   """All positions name the same uniform q-subset (simple-qSTR, Definition 2)."""
-  t = _subsets(key, (num_prompts, 1), length, sparsity)
+  t = subsets(key, (num_prompts, 1), length, sparsity)
   return jnp.broadcast_to(t, (num_prompts, length, sparsity))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +110,8 @@ class QSTR:
         f"less than length/2 = {self.length / 2} with half-fixed indices",
       )
 
+  objective: ClassVar[str] = "regression"
+
   @property
   def name(self) -> str:
     """The name that records carry: qstr, simple_qstr or another distribution's."""
@@ -174,8 +176,8 @@ class QSTR:
     named = codes[prompts.indices].reshape(n, self.length, -1)
     return jnp.concatenate([prompts.tokens, own, named], axis=-1)
 
-  def variance(self) -> float:
-    """Var(y), averaged over positions: the risk of the best constant.
+  def best_constant_error(self) -> float:
+    """Risk of the best constant: Var(y), averaged over positions.
 
     Exact where the link knows it; otherwise from 20,000 prompts of one fixed
     planted draw.
@@ -197,7 +199,7 @@ class QSTR:
       return None
     if self.link.name not in ("linear", "mean"):
       return None
-    return self.variance() - 1 / self.length
+    return self.best_constant_error() - 1 / self.length
 
   def check_draw(self, keys: PRNGKeyArray) -> None:
     """Raises `InvalidSetting` if the codes of one of `keys` [k] cannot be drawn.

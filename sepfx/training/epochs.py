@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
 from sepfx.models import predict
-from sepfx.training.online import Seeds
 from sepfx.training.risks import averaged_risk
+from sepfx.training.trials import Seeds
 
 
 class EpochState(NamedTuple):

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import require
 from sepfx.models import predict
-from sepfx.training.risks import averaged_risk, prompt_errors
+from sepfx.training.trials import Outcome, Report, Seeds, State, Trial, World, select
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 _CHUNK = 125
@@ -89,17 +90,19 @@ class Online:
     """Evaluations that the budget allows."""
     return self.max_samples // (self.batch_size * self.check_every)
 
+  def trial(self, task: Any, test_task: Any, model: nn.Module) -> OnlineTrial:
+    """Returns the trial of a model on a task under this protocol."""
+    return OnlineTrial(task, test_task, model, self)
+
+  @property
+  def coordinates(self) -> dict[str, int]:
+    """What tells a cell from others at the same task, model and length."""
+    return {}
+
   @property
   def budget(self) -> int:
     """Training prompts of a censored trial: those before its last evaluation."""
     return self.num_checks * self.check_every * self.batch_size
-
-
-class Seeds(NamedTuple):
-  """All randomness of a trial: `task` draws what is planted, `trial` the rest."""
-
-  trial: PRNGKeyArray
-  task: PRNGKeyArray
 
 
 class Reference(NamedTuple):
@@ -113,149 +116,80 @@ class Reference(NamedTuple):
   excess: Int[Array, ""]  # chunks read since, beyond the first of each check
 
 
-class State(NamedTuple):
-  """A trial in progress (C checks, K thresholds). Its seeds stay with who runs it."""
+class Losses(NamedTuple):
+  """The curve of a state (C checks)."""
 
-  params: Any
-  opt_state: Any
-  step: Int[Array, ""]
-  checks: Int[Array, ""]
-  curve: Float[Array, " C"]  # test loss after each check; NaN where not yet
+  loss: Float[Array, " C"]  # test loss after each check; NaN where not yet
   exact: Bool[Array, " C"]  # False where the screen's estimate stands
-  crossings: Int[Array, " K"]  # step of first passage; 0 where not yet
-  diverged_at: Int[Array, ""]  # step of the first loss not finite; 0 if none
-  reference: Reference
-  active: Bool[Array, ""]
 
 
-def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-  """Returns `new` where the condition holds, else `old`, sharing what they share."""
-  return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
+class Passage(NamedTuple):
+  """First passage of one threshold.
+
+  Attributes:
+    threshold: tau.
+    samples: training prompts consumed at first passage ("reached"), when the budget
+      was spent ("censored"), or at the first loss or weight that was not finite
+      ("diverged").
+    outcome: which of the three.
+  """
+
+  threshold: float
+  samples: int
+  outcome: Outcome
 
 
-class World(NamedTuple):
-  """What a trial's seeds fix for its whole length; in no checkpoint."""
+class Curve(NamedTuple):
+  """Test loss against samples, [checks].
 
-  planted: Any
-  test: Any
-  data_key: PRNGKeyArray
+  Attributes:
+    samples: training prompts consumed.
+    loss: test loss.
+    exact: whether it was evaluated on all test prompts; else it is an estimate that
+      was clear of every threshold still open.
+  """
+
+  samples: np.ndarray
+  loss: np.ndarray
+  exact: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineTrial:
-  """One trial as pure functions: `init(seeds)`, then `advance(state, world)`.
+class OnlineTrial(Trial):
+  """One trial of the online protocol."""
 
-  Attributes:
-    task: what the training prompts are drawn from.
-    test_task: what the test prompts are drawn from; shares `task`'s planted
-      parameters.
-    model: a `flax.linen` module [n N D] -> [n N] with parameters only.
-    protocol: the settings.
-  """
-
-  task: Any
-  test_task: Any
-  model: nn.Module
   protocol: Online
 
   @property
   def _chunks(self) -> tuple[int, int]:
-    """Number of chunks of the test set, and prompts in each (the last may be padded)."""
+    """Number of chunks of the test set, and samples in each (the last may be padded)."""
     size = min(_CHUNK, self.protocol.num_test)
     return -(-self.protocol.num_test // size), size
 
-  def check_model(self, name: str) -> None:
-    """Raises `InvalidSetting` unless the model maps [n N D] to [n N].
+  @property
+  def samples_a_step(self) -> int:
+    return self.protocol.batch_size
 
-    Only shapes are computed.
+  @property
+  def columns(self) -> tuple[str, ...]:
+    return Passage._fields
 
-    Args:
-      name: how the model was asked for, for the message.
-    """
-    shape = (2, self.task.length, self.task.input_dim)
-    takes = f"a module that maps inputs {list(shape)} to outputs {list(shape[:2])}"
-    inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
-    try:
-      variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
-    except Exception as error:
-      raise InvalidSetting("models", name, f"{takes} (it raised: {error})") from error
-    if set(variables) - {"params"}:
-      extra = ", ".join(sorted(set(variables) - {"params"}))
-      raise InvalidSetting(
-        "models", name, f"a module with parameters only (it also has {extra})"
-      )
-    outputs = jax.eval_shape(self.model.apply, variables, inputs)
-    got = getattr(outputs, "shape", None)
-    if got != shape[:2]:
-      described = list(got) if got is not None else type(outputs).__name__
-      raise InvalidSetting("models", name, f"{takes} (it gave {described})")
-
-  def init(self, seeds: Seeds) -> State:
-    """Returns the state before the first step."""
-    weights_key, _, _ = jax.random.split(seeds.trial, 3)
-    inputs = jnp.zeros((1, self.task.length, self.task.input_dim))
-    params = self.model.init(weights_key, inputs).get("params", {})
-    checks, thresholds = self.protocol.num_checks, len(self.protocol.thresholds)
-    return State(
-      params=params,
-      opt_state=self.protocol.optimizer.init(params),
-      step=jnp.int32(0),
-      checks=jnp.int32(0),
-      curve=jnp.full(checks, jnp.nan),
-      exact=jnp.zeros(checks, bool),
-      crossings=jnp.zeros(thresholds, jnp.int32),
-      diverged_at=jnp.int32(0),
-      reference=Reference(
-        jnp.zeros(math.prod(self._chunks)), jnp.float32(0), jnp.int32(0)
-      ),
-      active=jnp.array(True),
-    )
-
-  def state_shapes(self) -> State:
-    """Returns a state's shapes and dtypes, `jax.ShapeDtypeStruct`s; computes nothing."""
-    return jax.eval_shape(self.init, Seeds(jax.random.key(0), jax.random.key(0)))
+  def blank(self) -> tuple[Losses, Reference]:
+    checks = self.protocol.num_checks
+    losses = Losses(jnp.full(checks, jnp.nan), jnp.zeros(checks, bool))
+    errors = jnp.zeros(math.prod(self._chunks))
+    return losses, Reference(errors, jnp.float32(0), jnp.int32(0))
 
   def world(self, seeds: Seeds) -> World:
-    """Draws what stays fixed: planted parameters and test prompts."""
-    _, data_key, test_key = jax.random.split(seeds.trial, 3)
+    _, data_key, test_key, dropout_key = self.split(seeds)
     planted = self.task.init(seeds.task)
     test = self.test_task.sample(test_key, planted, math.prod(self._chunks))
-    return World(planted, test, data_key)
+    return World(planted, None, test, data_key, dropout_key)
 
-  def advance(self, state: State, world: World) -> State:
-    """Trains to the next check and evaluates: the whole protocol is its iteration."""
-    return self.evaluate(self.train(state, world, self.protocol.check_every), world)
-
-  def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
-    """Takes `num_steps` steps on the averaged risk (2.2), a fresh batch each."""
-
-    def loss_fn(params, sample):
-      inputs = self.task.encode(world.planted, sample)
-      return averaged_risk(predict(self.model, params, inputs), sample.labels)
-
-    def one_step(_, carry):
-      params, opt_state, step, diverged_at = carry
-      batch_key = jax.random.fold_in(world.data_key, step)
-      sample = self.task.sample(batch_key, world.planted, self.protocol.batch_size)
-      loss, grads = jax.value_and_grad(loss_fn)(params, sample)
-      updates, opt_state = self.protocol.optimizer.update(grads, opt_state, params)
-      step = step + 1
-      first_bad = ~jnp.isfinite(loss) & (diverged_at == 0)
-      diverged_at = jnp.where(first_bad, step, diverged_at)
-      return optax.apply_updates(params, updates), opt_state, step, diverged_at
-
-    carry = (state.params, state.opt_state, state.step, state.diverged_at)
-    carry = jax.lax.fori_loop(0, num_steps, one_step, carry)
-    params, opt_state, step, diverged_at = carry
-    finite = jax.tree.reduce(
-      jnp.logical_and,
-      jax.tree.map(lambda a: jnp.all(jnp.isfinite(a)), params),
-      jnp.array(True),
-    )
-    diverged_at = jnp.where(~finite & (diverged_at == 0), step, diverged_at)
-    return state._replace(
-      params=params, opt_state=opt_state, step=step, diverged_at=diverged_at
-    )
+  def batch(self, world: World, step: Int[Array, ""]) -> Any:
+    """A fresh one."""
+    key = jax.random.fold_in(world.data_key, step)
+    return self.task.sample(key, world.planted, self.protocol.batch_size)
 
   def evaluate(self, state: State, world: World) -> State:
     """Evaluates the test loss, in full unless the screen decides, and records it.
@@ -269,8 +203,9 @@ class OnlineTrial:
     num_chunks, size = self._chunks
     num_test = self.protocol.num_test
     thresholds = jnp.array(self.protocol.thresholds)
-    due = state.reference.excess >= _SCREEN_EXCESS * num_chunks
+    due = state.memory.excess >= _SCREEN_EXCESS * num_chunks
     last_look = jnp.where(due, 0, min(_SCREEN_CHUNKS, num_chunks - 1))
+    screened = self.protocol.screen and self.objective.continuous
     highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
 
     def undecided(carry):
@@ -283,8 +218,9 @@ class OnlineTrial:
         lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
       inputs = self.test_task.encode(world.planted, sample)
-      own = prompt_errors(predict(self.model, state.params, inputs), sample.labels)
-      old = jax.lax.dynamic_slice_in_dim(state.reference.errors, k * size, size)
+      outputs = predict(self.model, state.params, inputs)
+      own = self.objective.error(outputs, sample.labels)
+      old = jax.lax.dynamic_slice_in_dim(state.memory.errors, k * size, size)
       change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)
       sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])
       errors = jax.lax.dynamic_update_slice_in_dim(errors, own, k * size, 0)
@@ -292,10 +228,10 @@ class OnlineTrial:
       mean = sums[0] / read
       variance = (sums[1] - sums[0] * mean) / (read - 1)
       spread = jnp.sqrt(variance / read * (1 - read / num_test))
-      estimate = state.reference.loss + mean
+      estimate = state.memory.loss + mean
       # False when anything is NaN, as when a trial diverges.
       clear = estimate - _SCREEN_MARGIN * spread > highest_open
-      decided = clear & (k < last_look) & self.protocol.screen
+      decided = clear & (k < last_look) & screened
       return k + 1, errors, sums, estimate, decided
 
     start = (
@@ -307,27 +243,30 @@ class OnlineTrial:
     )
     read, errors, _, estimate, decided = jax.lax.while_loop(undecided, read_chunk, start)
     full = Reference(errors, jnp.mean(errors[:num_test]), jnp.int32(0))
-    excess = state.reference.excess + read - 1
-    reference = select(decided, state.reference._replace(excess=excess), full)
+    excess = state.memory.excess + read - 1
+    reference = select(decided, state.memory._replace(excess=excess), full)
     loss = jnp.where(decided, estimate, full.loss)
-    return self._record(state._replace(reference=reference), loss, exact=~decided)
+    state = state._replace(memory=reference)
+    return self.record(state, loss, Losses(loss, ~decided))
 
-  def _record(self, state: State, loss: Float[Array, ""], *, exact) -> State:
-    """Writes the loss of this check down and decides whether the trial ends."""
-    bad = ~jnp.isfinite(loss) & (state.diverged_at == 0)
-    diverged_at = jnp.where(bad, state.step, state.diverged_at)
-    below = loss < jnp.array(self.protocol.thresholds)
-    passed = below & (state.crossings == 0) & (diverged_at == 0)
-    crossings = jnp.where(passed, state.step, state.crossings)
-    checks = state.checks + 1
-    ended = (
-      jnp.all(crossings > 0) | (diverged_at > 0) | (checks >= self.protocol.num_checks)
-    )
-    return state._replace(
-      checks=checks,
-      curve=state.curve.at[state.checks].set(loss),
-      exact=state.exact.at[state.checks].set(exact),
-      crossings=crossings,
-      diverged_at=diverged_at,
-      active=~ended,
+  def outcomes(self, report: Report) -> list[Passage]:
+    """Returns one `Passage` a threshold, in the protocol's order."""
+    protocol = self.protocol
+    diverged_at = int(report.diverged_at)
+    unreached: Outcome = "diverged" if diverged_at else "censored"
+    last = (diverged_at or int(report.step)) * protocol.batch_size
+    return [
+      Passage(threshold, int(step) * protocol.batch_size, "reached")
+      if step
+      else Passage(threshold, last, unreached)
+      for threshold, step in zip(protocol.thresholds, report.crossings, strict=True)
+    ]
+
+  def curve(self, report: Report) -> Curve:
+    checks = int(report.checks)
+    per_check = self.protocol.batch_size * self.protocol.check_every
+    return Curve(
+      samples=per_check * np.arange(1, checks + 1),
+      loss=np.asarray(report.curve.loss[:checks]),
+      exact=np.asarray(report.curve.exact[:checks]),
     )

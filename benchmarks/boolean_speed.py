@@ -1,0 +1,126 @@
+"""How fast are AND trials, and evaluation by a table, on this device?
+
+    pip install -e '.[bench]'
+    python -m benchmarks.boolean_speed
+
+The first table runs the published AND trial in eager PyTorch and here in turn, a check
+being ten full-batch steps and an evaluation on 10,000 inputs; compilation is apart. The
+second evaluates one model on 10,000 inputs by its direct pass and by its table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import rich.console
+import rich.table
+import torch
+from absl import app, flags
+
+from benchmarks import boolean_baseline
+from experiments import command_line
+from sepfx.ensembles import grid
+from sepfx.ensembles.lanes import START, Lanes
+from sepfx.models import ClsTransformer, predict, predict_many
+from sepfx.tasks import SparseBoolean
+from sepfx.training import ERM
+
+flags.DEFINE_list("contexts", ["100", "400"], "T.")
+flags.DEFINE_integer("num_samples", 100, "m.")
+flags.DEFINE_float("seconds", 20.0, "Time of each measurement, at least one check.")
+
+FLAGS = flags.FLAGS
+_NUM_TEST = boolean_baseline.NUM_TEST
+
+
+def _time(action: Callable[[], None], seconds: float) -> float:
+  """Returns seconds a call, after one that does not count."""
+  action()
+  start, calls = time.perf_counter(), 0
+  while calls == 0 or time.perf_counter() - start < seconds:
+    action()
+    calls += 1
+  return (time.perf_counter() - start) / calls
+
+
+def theirs(length: int, num_samples: int) -> float:
+  """Returns the baseline's seconds a step, evaluations included."""
+  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+  trial = boolean_baseline.Trial(length, num_samples, device)
+  return _time(lambda: trial.advance(10), FLAGS.seconds) / 10
+
+
+def ours(length: int, num_samples: int) -> tuple[float, float]:
+  """Returns seconds a trial-step, evaluations included, and of compilation."""
+  protocol = ERM(num_samples=num_samples, max_steps=10**5, run_to_end=True)
+  (cell,) = grid(SparseBoolean(), ["transformer"], [length], protocol)
+  start = time.perf_counter()
+  on_cpu = jax.devices()[0].platform == "cpu"
+  lanes = Lanes(cell.trial, jax.devices(), 1 if on_cpu else 32, mapped=on_cpu)
+  compiled = time.perf_counter() - start
+  seeds = cell.seeds(0, lanes.num_lanes)
+  key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
+  refill = np.full(lanes.num_lanes, START, np.int32)
+
+  def check() -> None:
+    jax.block_until_ready(lanes.advance(key_data, refill, 10))
+    refill[:] = 0
+
+  return _time(check, FLAGS.seconds) / 10 / lanes.num_lanes, compiled
+
+
+def evaluations(length: int) -> tuple[float, float]:
+  """Returns seconds of an evaluation by the direct pass and by the table."""
+  model, task = ClsTransformer(), SparseBoolean(length=length)
+  planted = task.init(jax.random.key(0))
+  bits = task.sample(jax.random.key(1), planted, _NUM_TEST).bits
+  params = model.init(jax.random.key(2), bits[:1])["params"]
+
+  # Weights are arguments: the compiler would compute a constant's table beforehand.
+  @jax.jit
+  def directly(params, bits):
+    chunks = bits.reshape(-1, boolean_baseline.CHUNK, length)
+    return jax.lax.map(lambda chunk: predict(model, params, chunk), chunks)
+
+  @jax.jit
+  def by_table(params, bits):
+    return predict_many(model, params, bits)
+
+  slow, fast = (
+    _time(lambda own=own: jax.block_until_ready(own(params, bits)), FLAGS.seconds / 4)
+    for own in (directly, by_table)
+  )
+  return slow, fast
+
+
+def main(_: list[str]) -> None:
+  command_line.prepare_jax()
+  console = rich.console.Console(highlight=False)
+  console.print(
+    f"{jax.devices()[0].device_kind}, {len(jax.devices())} devices, JAX "
+    f"{jax.__version__}, PyTorch {torch.__version__}"
+  )
+  trials = rich.table.Table("T", "m", "PyTorch\nms", "sepfx\nms", "ratio", "compile\ns")
+  tables = rich.table.Table("T", "direct\nms", "table\nms", "ratio")
+  for length in map(int, FLAGS.contexts):
+    slow = theirs(length, FLAGS.num_samples)
+    fast, compiled = ours(length, FLAGS.num_samples)
+    trials.add_row(
+      str(length), str(FLAGS.num_samples), f"{1e3 * slow:.2f}", f"{1e3 * fast:.2f}",
+      f"{slow / fast:.1f}", f"{compiled:.1f}",
+    )  # fmt: skip
+    slow, fast = evaluations(length)
+    tables.add_row(
+      str(length), f"{1e3 * slow:.1f}", f"{1e3 * fast:.1f}", f"{slow / fast:.1f}"
+    )
+  console.print(trials)
+  console.print("ms: a trial-step, evaluations included")
+  console.print(tables)
+  console.print(f"ms: {_NUM_TEST:,} inputs, without dropout")
+
+
+if __name__ == "__main__":
+  app.run(main)

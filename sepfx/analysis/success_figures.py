@@ -1,0 +1,194 @@
+"""Figures of how often trials on a fixed sample succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.ticker
+import numpy as np
+
+from sepfx.analysis.figures import STYLES
+
+# Contexts that one panel shows; more would hide one another.
+_MAX_CURVES = 5
+
+
+def success(
+  curves: Mapping[str, np.ndarray], summary: Mapping[str, Any]
+) -> matplotlib.figure.Figure:
+  """Draws success against sample size, critical sizes against T, and training curves.
+
+  Args:
+    curves: structured arrays (steps, test_error, train_error, train_loss) by trial name.
+    summary: `sepfx.analysis.summarise_success` of the records.
+
+  Returns:
+    A panel a model, one of critical sizes, and two of training curves: of the first
+    model at the largest T, at the smallest and the largest sample size.
+  """
+  models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
+  panels = len(models) + 3
+  columns = min(panels, 4)
+  rows = -(-panels // columns)
+  figure = matplotlib.figure.Figure(
+    figsize=(4.4 * columns, 4.0 * rows), layout="constrained"
+  )
+  axes = figure.subplots(rows, columns, squeeze=False).ravel()
+  for axis, model in zip(axes, models, strict=False):
+    _draw_fractions(axis, model, summary)
+  _draw_critical(axes[len(models)], models, summary)
+  cells = [cell for cell in summary["cells"] if cell["model"] == models[0]]
+  largest = max(cell["length"] for cell in cells)
+  at_largest = [cell for cell in cells if cell["length"] == largest]
+  ends = (at_largest[0], at_largest[-1])
+  for axis, cell in zip(axes[len(models) + 1 :], ends, strict=False):
+    _draw_training(axis, cell, curves)
+  for axis in axes[panels:]:
+    axis.set_axis_off()
+  return figure
+
+
+def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
+  cells = [cell for cell in summary["cells"] if cell["model"] == model]
+  lengths = sorted({cell["length"] for cell in cells})
+  shown = sorted(
+    {lengths[round(k)] for k in np.linspace(0, len(lengths) - 1, _MAX_CURVES)}
+  )
+  colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(shown)))
+  for length, colour, style in zip(shown, colours, STYLES, strict=False):
+    own = [cell for cell in cells if cell["length"] == length]
+    axis.errorbar(
+      [cell["sample_size"] for cell in own],
+      [cell["fraction"] for cell in own],
+      [cell["error"] for cell in own],
+      color=colour,
+      marker=style["marker"],
+      linestyle="none",
+      capsize=2,
+      label=f"T = {length}",
+    )
+    (critical,) = (
+      c for c in summary["critical"] if (c["model"], c["length"]) == (model, length)
+    )
+    if critical["size"] is not None:
+      sizes = np.linspace(own[0]["sample_size"], own[-1]["sample_size"], 200)
+      x = critical["steepness"] * np.log(sizes / critical["size"])
+      axis.plot(sizes, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
+  axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
+  axis.set(
+    xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
+    title=f"{model}: success, with standard errors",
+  )  # fmt: skip
+  axis.legend(frameon=False, fontsize=8, loc="lower right")
+  axis.grid(alpha=0.25)
+
+
+def _draw_critical(axis: matplotlib.axes.Axes, models, summary) -> None:
+  text = []
+  for model, style in zip(models, STYLES, strict=False):
+    own = [
+      c for c in summary["critical"] if c["model"] == model and c["size"] is not None
+    ]
+    if not own:
+      continue
+    lengths = np.array([c["length"] for c in own])
+    sizes = np.array([c["size"] for c in own])
+    bounds = np.abs(np.array([[c["low"], c["high"]] for c in own]) - sizes[:, None]).T
+    drawn = {"color": style["color"], "marker": style["marker"], "capsize": 3}
+    axis.errorbar(lengths, sizes, bounds, linestyle="none", label=model, **drawn)
+    growth = summary["growth"].get(model)
+    if growth:
+      (a, b, _), (scale, c, _) = growth["log"], growth["power"]
+      fine = np.geomspace(lengths[0], lengths[-1], 200)
+      axis.plot(fine, a + b * np.log(fine), color=style["color"], linewidth=1.5)
+      axis.plot(fine, scale * fine**c, color=style["color"], linewidth=1, linestyle="--")
+      difference = growth["log_likelihood"] - growth["power_likelihood"]
+      text.append(
+        f"{model}: {a:.0f} + {b:.1f} log T (line), {scale:.0f} T^{c:.2f} (dashes)\n"
+        f"log-likelihood of the line higher by {difference:.2f}"
+      )
+  if summary["floor"]:
+    floor = np.array(summary["floor"])
+    label = "tries all subsets (no learner is below)"
+    axis.plot(*floor.T, color="black", linestyle=":", label=label)
+  axis.set_xscale("log")
+  ticks = sorted({c["length"] for c in summary["critical"]})
+  axis.set_xticks(ticks, list(map(str, ticks)))
+  axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+  low, high = axis.get_ylim()
+  axis.set_ylim(0, high + 0.25 * (high - low))
+  axis.text(0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize=8)
+  axis.set(
+    xlabel="number of bits T", ylabel="m at which half succeed",
+    title="critical sample size, 95% intervals",
+  )  # fmt: skip
+  axis.legend(frameon=False, fontsize=8, loc="lower right")
+  axis.grid(alpha=0.25)
+
+
+def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:
+  where = f"task={cell['task']}/model={cell['model']}/length={cell['length']}"
+  where += f"/sample_size={cell['sample_size']}/trial="
+  for name, curve in curves.items():
+    if not name.startswith(where):
+      continue
+    for field, style in zip(("train_loss", "test_error"), STYLES, strict=False):
+      axis.plot(
+        curve["steps"],
+        curve[field],
+        color=style["color"],
+        linestyle=style["linestyle"],
+        linewidth=1,
+        alpha=0.6,
+        label=field.replace("_", " ") if name == where + "0" else None,
+      )
+  axis.set(
+    xlabel="step", ylim=(0, None),
+    title=f"{cell['model']}, T = {cell['length']}, m = {cell['sample_size']}",
+  )  # fmt: skip
+  axis.legend(frameon=False, fontsize=8)
+  axis.grid(alpha=0.25)
+
+
+def transitions(
+  curves: Mapping[str, np.ndarray], summary: Sequence[Mapping[str, Any]], batch_size: int
+) -> matplotlib.figure.Figure:
+  """Draws each trial's held-out error against steps, a panel a length.
+
+  Args:
+    curves: structured arrays (samples, loss, exact) by trial name.
+    summary: `sepfx.analysis.transitions` of the records.
+    batch_size: samples a step.
+  """
+  lengths = sorted({cell["length"] for cell in summary})
+  figure = matplotlib.figure.Figure(
+    figsize=(4.4 * len(lengths), 3.8), layout="constrained"
+  )
+  axes = figure.subplots(1, len(lengths), squeeze=False)[0]
+  tasks = list(dict.fromkeys(cell["task"] for cell in summary))
+  for axis, length in zip(axes, lengths, strict=True):
+    for task, style in zip(tasks, STYLES, strict=False):
+      (cell,) = (c for c in summary if (c["task"], c["length"]) == (task, length))
+      label: str | None = f"{task}: {cell['reached']} of {cell['trials']}"
+      for name, curve in curves.items():
+        if not name.startswith(f"task={task}/") or f"/length={length}/" not in name:
+          continue
+        axis.plot(
+          curve["samples"] // batch_size,
+          curve["loss"],
+          color=style["color"],
+          linestyle=style["linestyle"],
+          linewidth=1,
+          alpha=0.7,
+          label=label,
+        )
+        label = None
+    axis.set(xlabel="step", ylabel="held-out error", title=f"T = {length}")
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False, fontsize=8)
+    axis.grid(alpha=0.25)
+  return figure

@@ -1,0 +1,228 @@
+"""The Transformer that classifies bit strings, read at a [CLS] token.
+
+The trained model of *Inductive Biases and Variable Creation in Self-Attention
+Mechanisms* (appendix C.1): a pre-layer-norm Transformer with dropout, learned positions
+and a linear read-out. Only the [CLS] row is read, so the last layer computes only that.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from sepfx.errors import require
+
+_INIT = nn.initializers.normal(0.02)
+_LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5)
+# Inputs that `tabulated` takes at once: a core's cache holds their rows.
+_CHUNK = 1000
+# A head whose scores span more than this part of a float's exponents underflows for
+# inputs that have only its lowest scores.
+_EXPONENTS = 0.7
+_EXACT = jax.lax.Precision.HIGHEST  # accelerators' default has ten bits
+
+
+class _Block(nn.Module):
+  """A pre-layer-norm block: attention, then an MLP of 4 d GELU units."""
+
+  num_heads: int
+  width: int
+  dropout: float
+
+  def setup(self) -> None:
+    d, heads = self.width, self.num_heads
+    shape = (d, heads, d // heads)
+    zeros = nn.initializers.zeros_init()
+    self.attention_norm, self.mlp_norm = _LayerNorm(), _LayerNorm()
+    self.query_kernel = self.param("query_kernel", _INIT, shape)
+    self.query_bias = self.param("query_bias", zeros, shape[1:])
+    # No key bias: it adds the same number to all scores of a query.
+    self.key_kernel = self.param("key_kernel", _INIT, shape)
+    self.value_kernel = self.param("value_kernel", _INIT, shape)
+    self.value_bias = self.param("value_bias", zeros, shape[1:])
+    self.out = nn.DenseGeneral(d, axis=(-2, -1), kernel_init=_INIT)
+    self.mlp_in = nn.Dense(4 * d, kernel_init=_INIT)
+    self.mlp_out = nn.Dense(d, kernel_init=_INIT)
+    self.drop = nn.Dropout(self.dropout)
+
+  def __call__(
+    self, tokens: Float[Array, "n S d"], num_rows: int
+  ) -> Float[Array, "n R d"]:
+    """Returns the block's last `num_rows` = R rows."""
+    normed = self.attention_norm(tokens)
+    query = self._query(normed[:, -num_rows:])
+    if num_rows == 1:
+      # One query: to bring it to the tokens takes fewer products than to bring every
+      # token to a key and a value.
+      probe = jnp.einsum("nrhe,dhe->nrhd", query, self.key_kernel)
+      scores = jnp.einsum("nrhd,nsd->nrhs", probe, normed)
+      weights = self._dropped(nn.softmax(scores))
+      mixed = jnp.einsum("nrhs,nsd->nrhd", weights, normed)
+      heads = jnp.einsum("nrhd,dhe->nrhe", mixed, self.value_kernel)
+      heads = heads + jnp.sum(weights, axis=-1)[..., None] * self.value_bias
+    else:
+      key = jnp.einsum("nsd,dhe->nshe", normed, self.key_kernel)
+      scores = jnp.einsum("nrhe,nshe->nrhs", query, key)
+      weights = self._dropped(nn.softmax(scores))
+      heads = jnp.einsum("nrhs,nshe->nrhe", weights, self._value(normed))
+    return self.finish(tokens[:, -num_rows:], heads)
+
+  def scores_and_values(
+    self, vocabulary: Float[Array, "V d"]
+  ) -> tuple[Float[Array, "V H"], Float[Array, "V H e"]]:
+    """The last vector's scores of all vectors, and their values; without dropout."""
+    normed = self.attention_norm(vocabulary)
+    probe = jnp.einsum("he,dhe->hd", self._query(normed[-1]), self.key_kernel)
+    scores = jnp.einsum("vd,hd->vh", normed, probe, precision=_EXACT)
+    return scores, self._value(normed)
+
+  def finish(
+    self, rows: Float[Array, "*n d"], heads: Float[Array, "*n H e"]
+  ) -> Float[Array, "*n d"]:
+    """Both residual branches, given what the heads read."""
+    rows = rows + self._dropped(self.out(heads))
+    hidden = nn.gelu(self.mlp_in(self.mlp_norm(rows)), approximate=False)
+    return rows + self._dropped(self.mlp_out(hidden))
+
+  def _query(self, normed: Float[Array, "*n d"]) -> Float[Array, "*n H e"]:
+    query = jnp.einsum("...d,dhe->...he", normed, self.query_kernel) + self.query_bias
+    return query / math.sqrt(self.width // self.num_heads)
+
+  def _value(self, normed: Float[Array, "*n d"]) -> Float[Array, "*n H e"]:
+    return jnp.einsum("...d,dhe->...he", normed, self.value_kernel) + self.value_bias
+
+  def _dropped(self, array: jax.Array) -> jax.Array:
+    return self.drop(array, deterministic=not self.has_rng("dropout"))
+
+
+class _Embedding(nn.Module):
+  """The token vectors of T bits and [CLS]: token plus position, all learned."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, length: int) -> Float[Array, "V d"]:
+    """Returns all V = 2T + 1 of them: zeros by position, ones by position, [CLS]."""
+    token = self.param("token", _INIT, (3, self.width))
+    position = self.param("position", _INIT, (length + 1, self.width))
+    bits = [token[b] + position[:length] for b in (0, 1)]
+    return jnp.concatenate([*bits, (token[2] + position[length])[None]])
+
+
+class ClsTransformer(nn.Module):
+  """Bits [n T] to logits [n classes], by T + 1 tokens of which [CLS] is the last.
+
+  Dropout is on where `apply` is given a "dropout" key. The defaults are the published
+  configuration.
+
+  Attributes:
+    num_layers: L.
+    num_heads: H; divides `width`.
+    width: d.
+    dropout: rate, on embeddings, attention weights and residual branches.
+    num_classes: number of logits.
+
+  Raises:
+    InvalidSetting: when it is initialised or applied, if there is no layer or the heads
+      do not divide the width.
+  """
+
+  num_layers: int = 1
+  num_heads: int = 16
+  width: int = 64
+  dropout: float = 0.1
+  num_classes: int = 2
+
+  @property
+  def tabulates(self) -> bool:
+    """Whether `tabulated` can be used."""
+    return self.num_layers == 1
+
+  def setup(self) -> None:
+    layers, heads = self.num_layers, self.num_heads
+    require(layers >= 1, "num_layers", layers, "an integer >= 1")
+    takes = f"a divisor of the width {self.width}"
+    require(heads >= 1 and self.width % heads == 0, "num_heads", heads, takes)
+    self.embedding = _Embedding(self.width)
+    self.drop = nn.Dropout(self.dropout)
+    self.blocks = [
+      _Block(self.num_heads, self.width, self.dropout) for _ in range(self.num_layers)
+    ]
+    self.last_norm = _LayerNorm()
+    self.read_out = nn.Dense(self.num_classes, use_bias=False, kernel_init=_INIT)
+
+  def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
+    """Returns the logits."""
+    n, length = bits.shape
+    vocabulary = self.embedding(length)
+    zeros, ones = vocabulary[:length], vocabulary[length : 2 * length]
+    tokens = jnp.where(bits[..., None] == 1, ones, zeros)
+    cls = jnp.broadcast_to(vocabulary[-1], (n, 1, self.width))
+    tokens = jnp.concatenate([tokens, cls], axis=1)
+    tokens = self.drop(tokens, deterministic=not self.has_rng("dropout"))
+    for block in self.blocks[:-1]:
+      tokens = block(tokens, length + 1)
+    return self._logits(self.blocks[-1](tokens, 1)[:, 0])
+
+  def tabulated(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
+    """The logits without dropout, for many inputs at a small part of the cost.
+
+    With one layer every input is made of the same 2T + 1 token vectors, and the [CLS]
+    query is constant. So is a vector's unnormalised attention weight,
+    e^(score - highest score), and its product with the vector's value; what a head
+    reads of an input is the quotient of two sums of those, which are rows of
+    [1 - b, b, 1] times a table. (A table of differences, for b alone, would be half as
+    large; it cancels catastrophically where attention is on bits that are 0.)
+
+    Where the scores of a head span more exponents than a float has, all inputs take
+    the direct pass instead.
+
+    Raises:
+      ValueError: if there is more than one layer.
+    """
+    if not self.tabulates:
+      raise ValueError(f"num_layers: got {self.num_layers!r}, takes 1")
+    n, length = bits.shape
+    (block,) = self.blocks
+    vocabulary = self.embedding(length)
+    scores, values = block.scores_and_values(vocabulary)
+    highest = jnp.max(scores, axis=0)
+    weights = jnp.exp(scores - highest)
+    weighted = (weights[..., None] * values).reshape(2 * length + 1, self.width)
+    table = jnp.concatenate([weighted, weights], axis=1)
+    span = jnp.max(highest - jnp.min(scores, axis=0))
+    too_wide = span > _EXPONENTS * -math.log(jnp.finfo(table.dtype).tiny)
+    module, variables = self.unbind()  # Flax refuses bound modules inside a loop
+
+    def chunk(part):
+      rows = part.astype(table.dtype)
+      sums = (
+        jnp.dot(1 - rows, table[:length], precision=_EXACT)
+        + jnp.dot(rows, table[length:-1], precision=_EXACT)
+        + table[-1]
+      )
+      heads = sums[:, : self.width].reshape(-1, *values.shape[1:])
+      heads = heads / sums[:, self.width :, None]
+      return module.apply(variables, vocabulary[-1], heads, method="_finished")
+
+    def directly(k, logits):
+      return logits.at[k].set(module.apply(variables, chunks[k]))
+
+    size = min(_CHUNK, n)
+    chunks = jnp.pad(bits, ((0, -n % size), (0, 0))).reshape(-1, size, length)
+    logits = jax.lax.map(chunk, chunks)
+    # A loop of no rounds or all, because under `vmap` a `cond` computes both sides.
+    rounds = jnp.where(too_wide, len(chunks), 0)
+    logits = jax.lax.fori_loop(0, rounds, directly, logits)
+    return logits.reshape(-1, self.num_classes)[:n]
+
+  def _finished(self, row: Float[Array, " d"], heads: Float[Array, "n H e"]):
+    return self._logits(self.blocks[-1].finish(row, heads))
+
+  def _logits(self, row: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    return self.read_out(self.last_norm(row))

@@ -1,0 +1,20 @@
+"""Models of vectors, applied to bits."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+from jaxtyping import Array, Float, Int
+
+
+class OnBits(nn.Module):
+  """A model of tokens [n T 1], given bits [n T] as -1 and 1.
+
+  Attributes:
+    model: any module on [n T 1].
+  """
+
+  model: nn.Module
+
+  def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n outputs"]:
+    """Returns the model's outputs."""
+    return self.model(2.0 * bits[..., None] - 1.0)

@@ -1,0 +1,67 @@
+"""What training minimises and evaluation measures, by the kind of a task's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from sepfx.training.risks import prompt_errors
+
+
+class Objective(NamedTuple):
+  """Both by sample: their means over n samples are the loss and the test error.
+
+  Attributes:
+    loss: (outputs, labels) -> [n], what training minimises.
+    error: (outputs, labels) -> [n], what thresholds are about.
+    output_shape: shape of the labels -> shape of a model's outputs.
+    measure: what records call the error, or what it is the complement of.
+    measured: error -> that.
+    continuous: whether small changes of a model change the error of every sample a
+      little, which the online protocol's screen relies on.
+  """
+
+  loss: Callable[..., Float[Array, " n"]]
+  error: Callable[..., Float[Array, " n"]]
+  output_shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+  measure: str
+  measured: Callable[[float], float]
+  continuous: bool
+
+
+def cross_entropy(
+  logits: Float[Array, "n classes"], labels: Int[Array, " n"]
+) -> Float[Array, " n"]:
+  """-log softmax(logits)_label."""
+  return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
+def misclassified(
+  logits: Float[Array, "n classes"], labels: Int[Array, " n"]
+) -> Float[Array, " n"]:
+  """1 where the largest logit is not the label's."""
+  return (jnp.argmax(logits, axis=-1) != labels).astype(logits.dtype)
+
+
+OBJECTIVES = {
+  "regression": Objective(
+    loss=prompt_errors,
+    error=prompt_errors,
+    output_shape=lambda labels_shape: labels_shape,
+    measure="risk",
+    measured=lambda error: error,
+    continuous=True,
+  ),
+  "classification": Objective(  # labels are 0 or 1: two logits
+    loss=cross_entropy,
+    error=misclassified,
+    output_shape=lambda labels_shape: (*labels_shape, 2),
+    measure="accuracy",
+    measured=lambda error: 1 - error,
+    continuous=False,
+  ),
+}

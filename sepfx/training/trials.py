@@ -1,0 +1,262 @@
+"""One trial as pure functions, whatever its protocol: `init(seeds)`, then `advance`."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from sepfx.errors import InvalidSetting
+from sepfx.models import predict
+from sepfx.training.objectives import OBJECTIVES, Objective
+
+Outcome = Literal["reached", "censored", "diverged"]
+
+
+class Seeds(NamedTuple):
+  """All randomness of a trial: `task` draws what is planted, `trial` the rest."""
+
+  trial: PRNGKeyArray
+  task: PRNGKeyArray
+
+
+class State(NamedTuple):
+  """A trial in progress (K thresholds). Its seeds stay with who runs it."""
+
+  params: Any
+  opt_state: Any
+  step: Int[Array, ""]
+  checks: Int[Array, ""]
+  curve: Any  # what the protocol measures at each of C checks, arrays [C]
+  crossings: Int[Array, " K"]  # step of first passage; 0 where not yet
+  diverged_at: Int[Array, ""]  # step of the first loss not finite; 0 if none
+  memory: Any  # what the protocol's evaluation remembers from check to check
+  active: Bool[Array, ""]
+
+
+class Report(NamedTuple):
+  """What is left of a state when its trial ends; fields as there."""
+
+  step: Int[Array, ""]
+  checks: Int[Array, ""]
+  curve: Any
+  crossings: Int[Array, " K"]
+  diverged_at: Int[Array, ""]
+  active: Bool[Array, ""]
+
+
+class World(NamedTuple):
+  """What a trial's seeds fix for its whole length; in no checkpoint."""
+
+  planted: Any
+  sample: Any  # the fixed training sample; None where every batch is fresh
+  test: Any
+  data_key: PRNGKeyArray
+  dropout_key: PRNGKeyArray
+
+
+def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
+  """Returns `new` where the condition holds, else `old`, sharing what they share."""
+  return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial(abc.ABC):
+  """One trial as pure functions: `init(seeds)`, then `advance(state, world)`.
+
+  A protocol is a subclass, which says where batches come from and what is measured at
+  a check.
+
+  Attributes:
+    task: what the training samples are drawn from.
+    test_task: what the test samples are drawn from; shares `task`'s planted
+      parameters.
+    model: a `flax.linen` module with parameters only, from the task's inputs to the
+      outputs of its objective.
+    protocol: the settings.
+  """
+
+  task: Any
+  test_task: Any
+  model: nn.Module
+  protocol: Any
+
+  @property
+  def objective(self) -> Objective:
+    """What is minimised and measured."""
+    return OBJECTIVES[self.task.objective]
+
+  @property
+  def run_to_end(self) -> bool:
+    """Whether a trial goes on when all its thresholds are reached."""
+    return False
+
+  # What a protocol says.
+
+  @property
+  @abc.abstractmethod
+  def samples_a_step(self) -> int:
+    """Samples that one gradient is taken on."""
+
+  @property
+  @abc.abstractmethod
+  def columns(self) -> tuple[str, ...]:
+    """Names of what `outcomes` gives, as records call them."""
+
+  @abc.abstractmethod
+  def blank(self) -> tuple[Any, Any]:
+    """Returns a curve of no checks yet and the memory before the first."""
+
+  @abc.abstractmethod
+  def world(self, seeds: Seeds) -> World:
+    """Draws what stays fixed: planted parameters, samples."""
+
+  @abc.abstractmethod
+  def batch(self, world: World, step: Int[Array, ""]) -> Any:
+    """Returns the sample that the step takes its gradient on."""
+
+  @abc.abstractmethod
+  def evaluate(self, state: State, world: World) -> State:
+    """Measures, records, and decides whether the trial ends."""
+
+  @abc.abstractmethod
+  def outcomes(self, report: Report) -> Sequence[tuple]:
+    """Returns what the trial came to, one tuple a row of its records."""
+
+  @abc.abstractmethod
+  def curve(self, report: Report) -> NamedTuple:
+    """Returns what was measured, arrays [checks], first where."""
+
+  # What all share.
+
+  def check_model(self, name: str) -> None:
+    """Raises `InvalidSetting` unless the model fits the task.
+
+    Only shapes are computed.
+
+    Args:
+      name: how the model was asked for, for the message.
+    """
+    sample, inputs = self._shapes(2)
+    outputs_shape = self.objective.output_shape(sample.labels.shape)
+    takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
+    takes += f"{list(outputs_shape)}"
+    try:
+      variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
+    except Exception as error:
+      raise InvalidSetting("models", name, f"{takes} (it raised: {error})") from error
+    if set(variables) - {"params"}:
+      extra = ", ".join(sorted(set(variables) - {"params"}))
+      raise InvalidSetting(
+        "models", name, f"a module with parameters only (it also has {extra})"
+      )
+    outputs = jax.eval_shape(self.model.apply, variables, inputs)
+    got = getattr(outputs, "shape", None)
+    if got != outputs_shape:
+      described = list(got) if got is not None else type(outputs).__name__
+      raise InvalidSetting("models", name, f"{takes} (it gave {described})")
+
+  def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:
+    """Shapes of a sample of n and of its inputs."""
+
+    def draw(key):
+      planted = self.task.init(key)
+      sample = self.task.sample(key, planted, n)
+      return sample, self.task.encode(planted, sample)
+
+    return jax.eval_shape(draw, jax.random.key(0))
+
+  def init(self, seeds: Seeds) -> State:
+    """Returns the state before the first step."""
+    weights_key, *_ = self.split(seeds)
+    _, inputs = self._shapes(1)
+    params = self.model.init(weights_key, jnp.zeros(inputs.shape, inputs.dtype))
+    params = params.get("params", {})
+    curve, memory = self.blank()
+    return State(
+      params=params,
+      opt_state=self.protocol.optimizer.init(params),
+      step=jnp.int32(0),
+      checks=jnp.int32(0),
+      curve=curve,
+      crossings=jnp.zeros(len(self.protocol.thresholds), jnp.int32),
+      diverged_at=jnp.int32(0),
+      memory=memory,
+      active=jnp.array(True),
+    )
+
+  def split(self, seeds: Seeds) -> tuple[PRNGKeyArray, ...]:
+    """Keys of initial weights, training samples, test samples and dropout."""
+    return tuple(jax.random.split(seeds.trial, 4))
+
+  def state_shapes(self) -> State:
+    """Returns a state's shapes and dtypes, `jax.ShapeDtypeStruct`s; computes nothing."""
+    return jax.eval_shape(self.init, Seeds(jax.random.key(0), jax.random.key(0)))
+
+  def advance(self, state: State, world: World) -> State:
+    """Trains to the next check and evaluates: the whole protocol is its iteration."""
+    return self.evaluate(self.train(state, world, self.protocol.check_every), world)
+
+  def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
+    """Takes `num_steps` steps on the mean loss of a batch each."""
+
+    def loss_fn(params, sample, key):
+      inputs = self.task.encode(world.planted, sample)
+      outputs = predict(self.model, params, inputs, dropout_key=key)
+      return jnp.mean(self.objective.loss(outputs, sample.labels))
+
+    def one_step(_, carry):
+      params, opt_state, step, diverged_at = carry
+      sample = self.batch(world, step)
+      key = jax.random.fold_in(world.dropout_key, step)
+      loss, grads = jax.value_and_grad(loss_fn)(params, sample, key)
+      updates, opt_state = self.protocol.optimizer.update(grads, opt_state, params)
+      step = step + 1
+      first_bad = ~jnp.isfinite(loss) & (diverged_at == 0)
+      diverged_at = jnp.where(first_bad, step, diverged_at)
+      return optax.apply_updates(params, updates), opt_state, step, diverged_at
+
+    carry = (state.params, state.opt_state, state.step, state.diverged_at)
+    carry = jax.lax.fori_loop(0, num_steps, one_step, carry)
+    params, opt_state, step, diverged_at = carry
+    finite = jax.tree.reduce(
+      jnp.logical_and,
+      jax.tree.map(lambda a: jnp.all(jnp.isfinite(a)), params),
+      jnp.array(True),
+    )
+    diverged_at = jnp.where(~finite & (diverged_at == 0), step, diverged_at)
+    return state._replace(
+      params=params, opt_state=opt_state, step=step, diverged_at=diverged_at
+    )
+
+  def record(self, state: State, error: Float[Array, ""], point: Any) -> State:
+    """Writes down what a check measured and whether the trial ends with it.
+
+    Args:
+      state: at the check.
+      error: the test error, which thresholds are held against.
+      point: the curve's values at this check.
+    """
+    bad = ~jnp.isfinite(error) & (state.diverged_at == 0)
+    diverged_at = jnp.where(bad, state.step, state.diverged_at)
+    below = error < jnp.array(self.protocol.thresholds)
+    passed = below & (state.crossings == 0) & (diverged_at == 0)
+    crossings = jnp.where(passed, state.step, state.crossings)
+    checks = state.checks + 1
+    decided = jnp.all(crossings > 0) & (not self.run_to_end)
+    ended = decided | (diverged_at > 0) | (checks >= self.protocol.num_checks)
+    curve = jax.tree.map(lambda a, b: a.at[state.checks].set(b), state.curve, point)
+    return state._replace(
+      checks=checks,
+      curve=curve,
+      crossings=crossings,
+      diverged_at=diverged_at,
+      active=~ended,
+    )

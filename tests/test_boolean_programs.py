@@ -1,0 +1,152 @@
+"""The programs for Boolean functions: what they refuse and what they leave."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRESETS = sorted((ROOT / "experiments/flags").glob("boolean*.cfg"))
+
+BAD = {
+  "boolean_sample_complexity": [
+    (["--contexts=2"], "sparsity: got 3, takes an integer from 1 to the number of bits"),
+    (["--contexts=ten"], "contexts: got 'ten', takes integers >= 1"),
+    (["--contexts="], "contexts: got [], takes at least one"),
+    (["--sample_sizes=0,10"], "sample_sizes: got 0, takes integers >= 1"),
+    (["--function=nand"], "function: got 'nand', takes and, or, majority, parity"),
+    (["--function=table:011"], "function: got (0, 1, 1), takes 2^sparsity = 8 values"),
+    (["--function=symmetric:01x0"], "function: got 'symmetric:01x0', takes and"),
+    (["--function=symmetric:01101"], "function: got (0, 1, 1, 0, 1), takes sparsity + 1"),
+    (["--noise=0.5"], "noise: got 0.5, takes a number in [0, 1/2)"),
+    (["--subset=0,1,60"], "subset: got (0, 1, 60), takes 3 different positions"),
+    (["--num_heads=5"], "it raised: num_heads: got 5, takes a divisor"),
+    (["--accuracy_level=0.5"], "accuracy_level: got 0.5, takes a number above 1/2"),
+    (["--accuracy_level=1.01"], "accuracy_level: got 1.01, takes a number above 1/2"),
+    (["--accuracy_level=0.87"], "accuracy_level: got 0.87, takes a number above 0.875"),
+    (["--models=mlp"], "models: got 'mlp', takes transformer, ffn, gru, lstm or"),
+    (["--batch_size=30"], "batch_size: got 30, takes an integer from 1 to the smallest"),
+    (["--clip_norm=-1"], "clip_norm: got -1.0, takes a number >= 0"),
+    (["--learning_rate=0"], "learning_rate: got 0.0"),
+    (["--num_test=0"], "num_test: got 0"),
+    (["--max_steps=9"], "max_steps: got 9"),
+    (["--check_every=0"], "check_every: got 0"),
+  ],
+  "parity": [
+    (["--contexts=2"], "sparsity: got 3"),
+    (["--noise=0,0.5"], "noise: got 0.5"),
+    (["--noise="], "noise: got []"),
+    (["--accuracy_level=1"], "accuracy_level: got 1.0, takes a number between"),
+    (["--max_steps=5"], "max_steps: got 5, takes at least check_every = 10"),
+    (["--batch_size=0"], "batch_size: got 0"),
+  ],
+}
+
+# Their flags share names with other programs', so each has a process of its own.
+PARSE = """
+import importlib, json, sys
+from absl import flags
+module = importlib.import_module("experiments." + sys.argv[1])
+messages = []
+for arguments in json.loads(sys.argv[2]):
+  flags.FLAGS.unparse_flags()
+  flags.FLAGS(["program"])
+  saved = flags.FLAGS.flag_values_dict()
+  flags.FLAGS(["program", *arguments])
+  try:
+    cells = module._cells(module._settings())
+    messages.append(f"{len(cells)} cells")
+  except ValueError as error:
+    messages.append(str(error))
+  for name in saved:
+    flags.FLAGS[name].unparse()
+print(json.dumps(messages))
+"""
+
+
+def parsed(module, arguments):
+  """What becomes of each list of arguments: the number of cells, or a message."""
+  command = [sys.executable, "-c", PARSE, module, json.dumps(arguments)]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("module", BAD)
+def test_bad_flags_are_refused(module):
+  messages = parsed(module, [arguments for arguments, _ in BAD[module]])
+  for (arguments, expected), message in zip(BAD[module], messages, strict=True):
+    assert expected in message, arguments
+
+
+def test_functions_and_presets_are_accepted():
+  functions = ["or", "threshold:2", "symmetric:0110", "table:01101001"]
+  arguments = [[f"--function={each}", "--contexts=9"] for each in functions]
+  arguments += [[f"--flagfile={path}"] for path in PRESETS]
+  cells = parsed("boolean_sample_complexity", arguments)
+  assert cells[: len(functions)] == ["5 cells"] * len(functions)
+  assert all(message.endswith("cells") for message in cells), cells
+  for path in PRESETS:
+    text = path.read_text()
+    assert f"--flagfile=experiments/flags/{path.name}" in text
+    assert "hould find" in text
+    assert "Takes" in text
+
+
+def run(module, directory, *arguments):
+  command = [sys.executable, "-m", f"experiments.{module}", *arguments]
+  command.append(f"--output_dir={directory}")
+  environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+  done = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, env=environment
+  )
+  assert done.returncode == 0, done.stderr
+  with open(directory / "trials.csv") as file:
+    return done.stdout, list(csv.DictReader(file))
+
+
+def test_sample_sizes_end_to_end(tmp_path):
+  arguments = (
+    "--models=tests.test_erm:Logistic", "--contexts=4,6", "--sparsity=2",
+    "--sample_sizes=4,60", "--num_trials=3", "--num_test=500", "--learning_rate=0.05",
+    "--max_steps=200", "--accuracy_level=0.98",
+  )  # fmt: skip
+  output, rows = run("boolean_sample_complexity", tmp_path / "run", *arguments)
+  assert list(rows[0]) == [
+    "task", "model", "length", "sample_size", "trial", "accuracy", "steps", "outcome",
+  ]  # fmt: skip
+  assert len(rows) == 2 * 2 * 3
+  for row in rows:
+    assert (float(row["accuracy"]) > 0.98) == (row["outcome"] == "reached")
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  assert len(summary["cells"]) == 4
+  assert [cell["length"] for cell in summary["critical"]] == [4, 6]
+  assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")
+  with np.load(tmp_path / "run/curves.npz") as curves:
+    curve = curves[
+      "task=and/model=tests.test_erm:Logistic/length=4/sample_size=60/trial=0"
+    ]
+  assert curve.dtype.names == ("steps", "test_error", "train_error", "train_loss")
+  assert "m at which half succeed" in output
+
+
+def test_parity_end_to_end(tmp_path):
+  arguments = (
+    "--contexts=4", "--sparsity=1", "--noise=0,0.1", "--num_trials=2", "--num_test=300",
+    "--batch_size=64", "--max_steps=300", "--learning_rate=0.003",
+  )  # fmt: skip
+  output, rows = run("parity", tmp_path / "run", *arguments)
+  assert [row["task"] for row in rows] == ["parity"] * 2 + ["parity_noise_0.1"] * 2
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  for cell in summary:
+    steps = [int(r["samples"]) // 64 for r in rows
+             if r["task"] == cell["task"] and r["outcome"] == "reached"]  # fmt: skip
+    assert cell["steps"] == sorted(steps)
+  assert summary[0]["reached"] == 2  # one bit is learned
+  assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")
+  assert "steps to learn" in output

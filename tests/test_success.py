@@ -1,0 +1,164 @@
+"""Success fractions, critical sizes and their growth against what they must be."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from sepfx.analysis import success, success_figures, summarise_success
+from sepfx.analysis.success import Counts
+from sepfx.ensembles import Cell, columns, table
+from sepfx.models import ClsTransformer
+from sepfx.tasks import SparseBoolean
+from sepfx.training import ERM
+
+COLUMNS = columns(
+  Cell("a", ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))
+)
+SIZES = np.array([20, 40, 60, 80, 100, 120])
+
+
+def simulated(critical, steepness, trials, seed=0, sizes=SIZES):
+  """Trials that succeed with the chance of a known curve."""
+  chance = 1 / (1 + (critical / sizes) ** steepness)
+  drawn = np.random.default_rng(seed).binomial(trials, chance)
+  return Counts(sizes, drawn, np.full(len(sizes), trials))
+
+
+def test_fractions_have_wilson_intervals():
+  z = scipy.stats.norm.ppf(0.975)
+  for k, n in ((0, 20), (7, 20), (20, 20)):
+    own = success.success_fraction(k, n)
+    # The interval's ends solve |p_hat - p| = z sqrt(p (1 - p) / n).
+    for p in (own.low, own.high):
+      assert abs(k / n - p) == pytest.approx(z * math.sqrt(p * (1 - p) / n), abs=1e-6)
+    assert own.error == pytest.approx(math.sqrt(k / n * (1 - k / n) / n))
+
+
+def test_trials_are_counted():
+  counts = success.count(np.array([40, 20, 40, 40]), np.array([True, False, False, True]))
+  assert [a.tolist() for a in counts] == [[20, 40], [0, 2], [1, 3]]
+
+
+def test_fit_is_the_likeliest_curve_and_the_true_one():
+  counts = simulated(66.0, 8.0, 4000)
+  critical, steepness = success.fit_curve(counts)
+  assert critical == pytest.approx(66, rel=0.02)
+  assert steepness == pytest.approx(8, rel=0.1)
+
+  def plain(critical, steepness):
+    chance = 1 / (1 + (critical / counts.sizes) ** steepness)
+    each = scipy.stats.binom.logpmf(counts.successes, counts.trials, chance)
+    return np.sum(each)
+
+  # Up to a constant the likelihood is that of binomial counts.
+  ours = [
+    success.log_likelihood(np.log(c), k, counts) - plain(c, k)
+    for c, k in ((60, 5), (70, 9))
+  ]
+  assert ours[0] == pytest.approx(ours[1])
+  best = plain(critical, steepness)
+  for c, k in ((1.01, 1), (0.99, 1), (1, 1.05), (1, 0.95)):
+    assert plain(critical * c, steepness * k) < best
+
+
+def test_intervals_cover():
+  covered = 0
+  for seed in range(40):
+    own = success.critical_size(simulated(66.0, 6.0, 20, seed))
+    assert own.low <= own.size <= own.high
+    covered += own.low <= 66 <= own.high
+  # 95% of 40 is 38; fewer than 33 has a chance of 2e-3 even at 93%.
+  assert covered >= 33
+
+
+def test_steps_and_grids_without_a_half():
+  step = Counts(SIZES, np.array([0, 0, 0, 5, 5, 5]), np.full(6, 5))
+  own = success.critical_size(step)
+  assert 60 < own.size < 80
+  assert own.on_grid == 80
+  for successes in (0, 5):
+    flat = success.critical_size(Counts(SIZES, np.full(6, successes), np.full(6, 5)))
+    assert math.isnan(flat.size)
+    assert flat.on_grid == 20 if successes else math.isnan(flat.on_grid)
+
+
+def test_ratio_of_critical_sizes():
+  ratio, low, high = success.critical_ratio(
+    simulated(80.0, 8.0, 200, 1), simulated(50.0, 8.0, 200, 2)
+  )
+  assert low < 1.6 < high
+  assert ratio == pytest.approx(1.6, rel=0.1)
+
+
+@pytest.mark.parametrize("form", ["log", "power"])
+def test_growth_tells_a_logarithm_from_a_power(form):
+  lengths = (25, 50, 100, 200, 400)
+  sizes = np.unique(np.geomspace(15, 400, 25).astype(int))
+  true = {
+    length: -20 + 20 * math.log(length) if form == "log" else 3 * length**0.7
+    for length in lengths
+  }
+  counts = {
+    length: simulated(true[length], 8.0, 100, k, sizes)
+    for k, length in enumerate(lengths)
+  }
+  growth = success.fit_growth(counts)
+  difference = growth.log_likelihood - growth.power_likelihood
+  if form == "log":
+    assert difference > 3
+    assert growth.log[:2] == pytest.approx((-20, 20), rel=0.25)
+  else:
+    assert difference < -3
+    assert growth.power[:2] == pytest.approx((3, 0.7), rel=0.2)
+  two = {length: counts[length] for length in lengths[:2]}
+  assert success.fit_growth(two) is None
+
+
+def records_of(models=("a", "b"), lengths=(50, 100, 200)):
+  rows = []
+  for model in models:
+    for k, length in enumerate(lengths):
+      counts = simulated(50 + 20 * k, 8.0, 10, k)
+      for size, passed, trials in zip(*(a.tolist() for a in counts), strict=True):
+        for trial in range(trials):
+          outcome = "reached" if trial < passed else "censored"
+          accuracy = 0.995 if trial < passed else 0.9
+          rows.append(("and", model, length, size, trial, accuracy, 500, outcome))
+  return table(rows, COLUMNS)
+
+
+def test_summary_and_figure():
+  records = records_of()
+  summary = summarise_success(records, {50: 31.0, 100: 36.0})
+  assert len(summary["cells"]) == 2 * 3 * 6
+  first = summary["cells"][0]
+  own = records[(records["model"] == "a") & (records["length"] == 50)]
+  own = own[own["sample_size"] == 20]
+  assert first["reached"] == np.sum(own["outcome"] == "reached")
+  assert first["censored"] == 10 - first["reached"]
+  assert [c["length"] for c in summary["critical"]] == [50, 100, 200] * 2
+  assert [r["lengths"] for r in summary["ratios"][:2]] == [[50, 100], [50, 200]]
+  assert set(summary["growth"]["a"]) == {
+    "log", "power", "log_likelihood", "power_likelihood",
+  }  # fmt: skip
+  steps = 10 * np.arange(1, 6)
+  dtype = [
+    ("steps", int),
+    *((n, float) for n in ("test_error", "train_error", "train_loss")),
+  ]
+  curve = np.zeros(5, dtype)
+  curve["steps"] = steps
+  name = "task=and/model=a/length=200/sample_size={}/trial=0".format
+  figure = success_figures.success({name(20): curve, name(120): curve}, summary)
+  titles = [axis.get_title() for axis in figure.axes if axis.axison]
+  assert titles == [
+    "a: success, with standard errors",
+    "b: success, with standard errors",
+    "critical sample size, 95% intervals",
+    "a, T = 200, m = 20",
+    "a, T = 200, m = 120",
+  ]
+  floor = figure.axes[2].get_lines()[-1]
+  assert floor.get_xydata().tolist() == [[50, 31], [100, 36]]
