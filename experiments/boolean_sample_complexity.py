@@ -2,8 +2,7 @@
 
 Of *Inductive Biases and Variable Creation in Self-Attention Mechanisms*.
 
-    F=--flagfile=experiments/flags/boolean_quick.cfg
-    python -m experiments.boolean_sample_complexity $F
+    python -m experiments.boolean_sample_complexity --contexts=50,100
 
 Trains each model on fixed samples of m inputs whose label is a function of s hidden bits
 among T, and draws the fraction of trials that learn it against m, and the critical sample
