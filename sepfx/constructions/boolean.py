@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from sepfx.errors import require
 from sepfx.models import ClsAttention, InputMap
-from sepfx.models.cls_attention import near_orthonormal
+from sepfx.models.cls_attention import INPUT_MAPS, near_orthonormal
 
 
 class Selection(NamedTuple):
@@ -64,8 +64,10 @@ def selection(
     coherence: Delta, of deterministic positions and bags of vectors.
 
   Raises:
-    InvalidSetting: for a subset that is none, or a coherence of 1/(2s) or more.
+    InvalidSetting: for an unknown kind, a subset that is none, or a coherence of
+      1/(2s) or more.
   """
+  require(kind in INPUT_MAPS, "kind", kind, f"one of {', '.join(INPUT_MAPS)}")
   subset = tuple(sorted(int(i) for i in subset))
   s = len(subset)
   inside = s >= 1 and len(set(subset)) == s and subset[0] >= 0 and subset[-1] < length
