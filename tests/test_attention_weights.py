@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -15,6 +16,7 @@ def run(*arguments):
   return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.faults
 def test_trains_until_the_loss_and_draws_both_matrices(tmp_path):
   settings = [
     "--length=3", "--token_dim=2", "--num_samples=100", "--batch_size=16",

@@ -31,7 +31,11 @@ def cell_of(model, name):
   return Cell(name, trial)
 
 
-@pytest.mark.parametrize("model", [small.MODEL, GRU(units=8)], ids=["transformer", "gru"])
+@pytest.mark.parametrize(
+  "model",
+  [small.MODEL, pytest.param(GRU(units=8), marks=pytest.mark.faults)],
+  ids=["transformer", "gru"],
+)
 def test_a_trial_is_the_same_bits_in_any_ensemble(model):
   cell = cell_of(model, "m")
   one_device = jax.devices()[:1]
@@ -171,7 +175,7 @@ class AtOnce(concurrent.futures.ThreadPoolExecutor):
 def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   # Three trials on two devices: when one is left, the other device goes on.
   monkeypatch.setattr(host_loop, "ThreadPoolExecutor", AtOnce)
-  monkeypatch.setattr(host_loop, "_DISPATCH_SECONDS", (0.01, 0.01))
+  monkeypatch.setattr(host_loop, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
   cells = [cell_of(small.Linear(), name) for name in ("a", "b")]
   seen = []
 
@@ -182,7 +186,9 @@ def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
     def ended(self, result):
       seen.append(("ended", result.name))
 
-  protocol = dataclasses.replace(small.PROTOCOL, thresholds=(1e-3,))
+  protocol = dataclasses.replace(
+    small.PROTOCOL, thresholds=(1e-3,), max_samples=16 * 5 * 6
+  )
   cells = [
     dataclasses.replace(cell, trial=dataclasses.replace(cell.trial, protocol=protocol))
     for cell in cells
