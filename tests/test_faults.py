@@ -24,7 +24,7 @@ GRID = (
 # One cell whose trials never reach a threshold: it lasts.
 LASTING = (
   "--models=tests.small:Linear", "--lengths=3", "--num_trials=3", "--thresholds=0.3",
-  "--check_every=20", "--max_samples=800000", "--checkpoint_every_seconds=1",
+  "--check_every=60", "--max_samples=2400000", "--checkpoint_every_seconds=1",
 )  # fmt: skip
 
 
