@@ -35,7 +35,7 @@ def main() -> None:
   protocol = Online(max_samples=64 * 10 * _CHECKS, num_test=1000)
   for cell in grid(QSTR(), NAMES["regression"], [4], protocol):
     found = [_trial(cell, *layout) for layout in _LAYOUTS]
-    curves = [result.curve.loss for result in found]
+    curves = [result.curve["loss"] for result in found]
     same_rows = all(result.rows == found[0].rows for result in found)
     same_bits = all(np.array_equal(curves[0], curve) for curve in curves[:3])
     apart = float(np.max(np.abs(curves[0] / curves[3] - 1)))

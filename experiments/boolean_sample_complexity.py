@@ -146,7 +146,8 @@ def _cells(settings: dict) -> list[Cell]:
 def _floor(cells: list[Cell]) -> dict[int, float]:
   """Critical sizes of the learner that tries all subsets, by T.
 
-  None where labels have noise, or where half of its trials fail with 64 samples.
+  Of no T where labels have noise or the subset is given, nor of one at which half of its
+  trials fail with 64 samples.
   """
   floor = {}
   for task in {cell.trial.task.length: cell.trial.task for cell in cells}.values():

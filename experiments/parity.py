@@ -18,7 +18,7 @@ import rich.table
 from absl import flags
 
 from experiments import command_line, running
-from sepfx.analysis import success_figures, transitions
+from sepfx.analysis import figures, transitions
 from sepfx.ensembles import Cell, grid
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
@@ -107,7 +107,7 @@ def main() -> None:
       return
     summary = transitions(run.records, settings["batch_size"], settings["max_steps"])
     run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    figure = success_figures.transitions(run.curves, summary, settings["batch_size"])
+    figure = figures.transitions(run.curves, summary, settings["batch_size"])
     command_line.write_figure(run.directory, figure)
   _print_table(console, summary)
   console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)

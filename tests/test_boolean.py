@@ -37,6 +37,8 @@ def test_labels_are_the_function_of_the_hidden_bits(function, definition):
   expected = [int(definition(row)) for row in hidden.tolist()]
   np.testing.assert_array_equal(sample.labels, expected)
   np.testing.assert_array_equal(task.encode(planted, sample), sample.bits)
+  inputs = list(itertools.product((0, 1), repeat=3))
+  assert task.truth_table().tolist() == [int(definition(bits)) for bits in inputs]
 
 
 @pytest.mark.parametrize(("function", "definition"), DEFINITIONS)

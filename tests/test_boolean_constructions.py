@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from sepfx.constructions import piecewise_constant, represent, selection
 from sepfx.errors import InvalidSetting
+from sepfx.models import ClsAttention, InputMap
 from sepfx.models.cls_attention import near_orthonormal
 
 CASES = [
@@ -144,6 +146,43 @@ def test_network_is_constant_near_its_centres():
   np.testing.assert_allclose(apply(np.array([[5.0, 0.0], [0.0, -1.6]])), 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["deterministic", "trainable", "bag"])
+@pytest.mark.parametrize(
+  ("activation", "project"), [("identity", True), ("relu", False), ("relu", True)]
+)
+def test_module_is_definition_3_2(kind, activation, project):
+  length, dim, heads, k = 4, 8, 2, 3
+  rng = np.random.default_rng(0)
+  module = ClsAttention(
+    InputMap(kind, dim), heads, k, activation, project, hidden_widths=(5, 6)
+  )
+  bits = inputs(length)
+  shapes = jax.eval_shape(module.init, jax.random.key(0), bits)["params"]
+  params = jax.tree.map(lambda a: rng.normal(size=a.shape).astype(np.float32), shapes)
+  outputs = jax.jit(module.apply)({"params": params}, bits)
+  e0, e1, cls = np.eye(dim)[-3:]
+  p, lengths = params, []
+  positions = p["input_map"]["P"] if kind == "trainable" else np.eye(dim)[:length]
+  for row, output in zip(bits, outputs, strict=True):
+    if kind == "bag":
+      x = [b * v for b, v in zip(row, positions, strict=True)]
+    else:
+      x = [(e1 if b else e0) + v for b, v in zip(row, positions, strict=True)]
+    x = np.array([*x, cls])
+    y = np.zeros(dim)
+    for h in range(heads):
+      scores = cls @ p["W_Q"][h] @ p["W_K"][h].T @ x.T
+      read = scipy.special.softmax(scores) @ x @ p["W_V"][h]
+      y += (np.maximum(read, 0) if activation == "relu" else read) @ p["W_C"][h]
+    lengths.append(np.linalg.norm(y))
+    if project:
+      y = y / max(1, np.linalg.norm(y))
+    for name in ("W_1", "W_2"):
+      y = np.maximum(np.append(y, 1) @ p[name], 0)
+    np.testing.assert_allclose(output, y @ p["w"], rtol=2e-4, atol=2e-5)
+  assert max(lengths) > 1  # so that there is something to project
+
+
 def test_near_orthonormal_vectors():
   for coherence in (0.0, 0.05, 0.1):
     vectors = near_orthonormal(12, 15, coherence)
@@ -162,6 +201,13 @@ def test_what_is_refused():
   ):
     with pytest.raises(InvalidSetting, match=setting):
       selection(*arguments)
+  for setting, module in (
+    ("kind", ClsAttention(InputMap("learned", 8))),
+    ("dim", ClsAttention(InputMap("bag", 6))),
+    ("activation", ClsAttention(InputMap(), activation="gelu")),
+  ):
+    with pytest.raises(InvalidSetting, match=setting):
+      module.init(jax.random.key(0), inputs(4))
   with pytest.raises(InvalidSetting, match="coherence"):
     selection("bag", 12, (0, 1, 2), coherence=1 / 6)
   with pytest.raises(InvalidSetting, match="coherence"):

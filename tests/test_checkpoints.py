@@ -162,10 +162,10 @@ def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
     # On one device the same bits; a program for two may sum a loss in another order.
     tolerance = 0 if before[1] == after[1] else 1e-6
     np.testing.assert_allclose(
-      result.curve.loss, undisturbed[k].curve.loss, rtol=tolerance
+      result.curve["loss"], undisturbed[k].curve["loss"], rtol=tolerance
     )
   # Nothing was trained twice.
-  total = sum(len(result.curve.loss) for result in ended.values())
+  total = sum(len(result.curve) for result in ended.values())
   per_check = small.PROTOCOL.check_every
   assert sum(first.dispatches) + sum(second.dispatches) == total * per_check
 

@@ -165,18 +165,6 @@ def scored(module, vocabulary):
   return module.blocks[0].scores_and_values(vocabulary)
 
 
-def test_a_table_of_differences_would_cancel():
-  """Why the two halves of the table are kept apart."""
-  scores = np.array([[40.0, 0.0], [0.0, 0.0]])  # of bits 0 and 1, at two positions
-  weights = np.exp(scores - 40.0).astype(np.float32)
-  bits = np.array([1, 1])  # the high score is not there
-  apart = weights[0, bits[0]] + weights[1, bits[1]]
-  total = weights[:, 0].sum() + bits @ (weights[:, 1] - weights[:, 0])
-  expected = 2 * math.exp(-40)
-  assert apart == pytest.approx(expected)
-  assert abs(total / expected - 1) > 0.4
-
-
 def test_table_in_lanes_of_which_one_takes_the_direct_pass():
   module = ClsTransformer(num_heads=4, width=64)
   bits, params = draw(module, 20, 12)

@@ -12,7 +12,7 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
-from sepfx.training import Curve, Passage
+from sepfx.training import Passage
 from tests import small
 
 CELL = Cell("m", small.TRIAL)
@@ -20,7 +20,7 @@ SETTINGS = {"seed": 0, "lengths": [3]}
 
 
 def result(trial, samples=80):
-  curve = Curve(np.array([80, 160]), np.array([1.5, 0.5]), np.array([True, False]))
+  curve = small.losses([80, 160], [1.5, 0.5], [True, False])
   passages = [Passage(0.9, samples, "reached"), Passage(0.7, 4800, "censored")]
   return Result(CELL, trial, passages, curve)
 

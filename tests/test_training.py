@@ -80,18 +80,18 @@ def test_trial_is_the_published_protocol():
     assert {p.threshold: p.samples for p in small.TRIAL.outcomes(state)} == first
     assert all(p.outcome == "reached" for p in small.TRIAL.outcomes(state))
   recorded = small.TRIAL.curve(full)
-  np.testing.assert_allclose(recorded.loss, losses, rtol=2e-3)
-  assert recorded.exact.all()
+  np.testing.assert_allclose(recorded["loss"], losses, rtol=2e-3)
+  assert recorded["exact"].all()
   per_check = small.PROTOCOL.batch_size * small.PROTOCOL.check_every
   np.testing.assert_array_equal(
-    recorded.samples, per_check * np.arange(1, len(losses) + 1)
+    recorded["samples"], per_check * np.arange(1, len(losses) + 1)
   )
   # The screen saves evaluations, its estimates are close and above what is open.
   estimated = small.TRIAL.curve(screened)
-  assert not estimated.exact.all()
-  np.testing.assert_allclose(estimated.loss, losses, rtol=0.1)
+  assert not estimated["exact"].all()
+  np.testing.assert_allclose(estimated["loss"], losses, rtol=0.1)
   np.testing.assert_allclose(
-    estimated.loss[estimated.exact], recorded.loss[estimated.exact], rtol=1e-5
+    estimated["loss"][estimated["exact"]], recorded["loss"][estimated["exact"]], rtol=1e-5
   )
 
 
@@ -100,7 +100,9 @@ def test_first_passage_is_a_scan_of_the_curve():
   own = small.TRIAL.curve(state)
   for passage in small.TRIAL.outcomes(state):
     below = [
-      s for s, loss in zip(own.samples, own.loss, strict=True) if loss < passage.threshold
+      s
+      for s, loss in zip(own["samples"], own["loss"], strict=True)
+      if loss < passage.threshold
     ]
     assert passage.outcome == "reached"
     assert passage.samples == below[0]
@@ -116,7 +118,7 @@ def test_censored_at_the_budget():
   assert reached.outcome == "reached"
   # The last check that fits in the budget.
   assert censored == (1e-6, 16 * 5 * 12, "censored")
-  assert len(trial.curve(state).loss) == 12
+  assert len(trial.curve(state)) == 12
 
 
 def test_diverged_is_its_own_outcome():

@@ -13,7 +13,7 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.ensembles.viewers import Profile, TensorBoard
-from sepfx.training import Curve, Passage
+from sepfx.training import Passage
 from tests import small
 
 CELL = Cell("m", small.TRIAL)
@@ -21,9 +21,7 @@ STEPS = np.array([5, 5])
 
 
 def result(trial):
-  curve = Curve(
-    np.array([80, 160, 240]), np.array([1.5, 0.8, 0.5]), np.array([True, False, True])
-  )
+  curve = small.losses([80, 160, 240], [1.5, 0.8, 0.5], [True, False, True])
   return Result(CELL, trial, [Passage(tau, 240, "reached") for tau in (0.9, 0.7)], curve)
 
 

@@ -261,6 +261,46 @@ def _thousands(value: float, _: object) -> str:
   return f"{value:g}"
 
 
+def transitions(
+  curves: Mapping[str, np.ndarray], summary: Sequence[Mapping[str, Any]], batch_size: int
+) -> matplotlib.figure.Figure:
+  """Draws each trial's held-out error against steps, a panel a length.
+
+  Args:
+    curves: structured arrays (samples, loss, exact) by trial name.
+    summary: `sepfx.analysis.transitions` of the records.
+    batch_size: samples a step.
+  """
+  lengths = sorted({cell["length"] for cell in summary})
+  figure = matplotlib.figure.Figure(
+    figsize=(4.4 * len(lengths), 3.8), layout="constrained"
+  )
+  axes = figure.subplots(1, len(lengths), squeeze=False)[0]
+  tasks = list(dict.fromkeys(cell["task"] for cell in summary))
+  for axis, length in zip(axes, lengths, strict=True):
+    for task, style in zip(tasks, STYLES, strict=False):
+      (cell,) = (c for c in summary if (c["task"], c["length"]) == (task, length))
+      label: str | None = f"{task}: {cell['reached']} of {cell['trials']}"
+      for name, curve in curves.items():
+        if not name.startswith(f"task={task}/") or f"/length={length}/" not in name:
+          continue
+        axis.plot(
+          curve["samples"] // batch_size,
+          curve["loss"],
+          color=style["color"],
+          linestyle=style["linestyle"],
+          linewidth=1,
+          alpha=0.7,
+          label=label,
+        )
+        label = None
+    axis.set(xlabel="step", ylabel="held-out error", title=f"T = {length}")
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False, fontsize=8)
+    axis.grid(alpha=0.25)
+  return figure
+
+
 def attention(
   learned: np.ndarray,
   constructed: np.ndarray,

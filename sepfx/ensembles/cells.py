@@ -115,7 +115,9 @@ def grid(
   )
   protocols: list[Online | ERM] = [protocol]
   if sample_sizes:
-    assert isinstance(protocol, ERM)
+    if not isinstance(protocol, ERM):
+      takes = "nothing but with the ERM protocol"
+      raise InvalidSetting("sample_sizes", list(sample_sizes), takes)
     sizes = sorted(set(sample_sizes))
     protocols = [dataclasses.replace(protocol, num_samples=m) for m in sizes]
   cells = []
@@ -155,7 +157,9 @@ def _with_fractions(
   """Adds fractions of uniform attention's risk to a protocol's thresholds."""
   if not fractions:
     return protocol
-  assert isinstance(protocol, Online)
+  if not isinstance(protocol, Online):
+    takes = "nothing but with the online protocol"
+    raise InvalidSetting("uniform_fractions", list(fractions), takes)
   for fraction in fractions:
     takes = "numbers between 0 and 1"
     require(0 < fraction < 1, "uniform_fractions", fraction, takes)

@@ -276,15 +276,8 @@ class _OpenCell:
     results = []
     for lane in np.flatnonzero(running & ~report.active):
       own = jax.tree.map(lambda field, lane=lane: field[lane], report)
-      trial = self.cell.trial
-      results.append(
-        Result(
-          self.cell,
-          int(self._in_lane[lane]),
-          trial.outcomes(own),
-          trial.curve(own),
-        )
-      )
+      outcomes, curve = self.cell.trial.outcomes(own), self.cell.trial.curve(own)
+      results.append(Result(self.cell, int(self._in_lane[lane]), outcomes, curve))
       self._in_lane[lane] = -1
     return steps, results
 

@@ -32,20 +32,14 @@ class Slots(NamedTuple):
   world: World
 
 
-# The trial's keys, which lanes hold as key data: NumPy has no typed keys.
-_KEYS = ("data_key", "dropout_key")
-
-
 def _world(trial: Trial, seeds: Seeds) -> World:
   """A trial's world with its keys as key data, so that lanes can hold it."""
   world = trial.world(seeds)
-  data = {name: jax.random.key_data(getattr(world, name)) for name in _KEYS}
-  return world._replace(**data)
+  return world._replace(keys=jax.tree.map(jax.random.key_data, world.keys))
 
 
 def _with_keys(world: World) -> World:
-  wrapped = {name: keys.wrap_key_data(getattr(world, name)) for name in _KEYS}
-  return world._replace(**wrapped)
+  return world._replace(keys=jax.tree.map(keys.wrap_key_data, world.keys))
 
 
 def _advance_mapped(trial: Trial):

@@ -24,7 +24,7 @@ class Result(NamedTuple):
   cell: Cell
   trial: int
   outcomes: Sequence[tuple]
-  curve: NamedTuple
+  curve: np.ndarray  # of `sepfx.training.Trial.curve`
 
   @property
   def name(self) -> str:
@@ -71,12 +71,3 @@ def table(rows: Iterable[tuple], names: Sequence[str]) -> np.ndarray:
     width = max((len(row[k]) for row in rows), default=1) if name in _TEXT else None
     dtype.append((name, f"U{width}" if width else np.dtype(_type(name))))
   return np.array(rows, dtype=dtype)
-
-
-def curve_array(curve: NamedTuple) -> np.ndarray:
-  """Returns a curve as one structured array with the curve's fields."""
-  values = curve._asdict()
-  array = np.empty(len(curve[0]), [(name, own.dtype) for name, own in values.items()])
-  for name, own in values.items():
-    array[name] = own
-  return array

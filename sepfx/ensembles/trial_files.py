@@ -25,7 +25,6 @@ from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import (
   Result,
   columns,
-  curve_array,
   parse_row,
   table,
   trial_name,
@@ -69,7 +68,7 @@ class TrialFiles(Watcher):
     """Records a trial: its curve first, so that a row promises a curve."""
     self._checkpoints.mkdir(exist_ok=True)
     buffer = io.BytesIO()
-    np.save(buffer, curve_array(result.curve))
+    np.save(buffer, result.curve)
     self._directory.write(self._curve_path(result.name), buffer.getvalue())
     text = _csv_text(result.rows)
     with open(self._trials, "a", newline="") as file:

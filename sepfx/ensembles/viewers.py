@@ -9,7 +9,7 @@ import numpy as np
 
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.host_loop import Watcher
-from sepfx.ensembles.records import Result, curve_array
+from sepfx.ensembles.records import Result
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
 
@@ -76,7 +76,7 @@ class TensorBoard(Watcher):
         self._write(name, files.curve(name))
 
   def ended(self, result: Result) -> None:
-    self._write(result.name, curve_array(result.curve))
+    self._write(result.name, result.curve)
 
   def _write(self, name: str, curve: np.ndarray) -> None:
     writer = self._writer(str(self._path / name))

@@ -206,6 +206,13 @@ class SparseBoolean:
     digits = 2 ** np.arange(self.sparsity)[::-1]
     return jnp.asarray(table)[hidden @ digits]
 
+  def truth_table(self) -> Int[np.ndarray, " 2**s"]:
+    """f on all inputs of its s bits, of which the first is the index's highest digit."""
+    table = self.function.table(self.sparsity)
+    if len(table) == 2**self.sparsity:
+      return table
+    return table[[index.bit_count() for index in range(2**self.sparsity)]]
+
   def encode(self, planted: Hidden, sample: LabelledBits) -> Int[Array, "n T"]:
     """Returns the bits: models over tokens embed them themselves."""
     del planted

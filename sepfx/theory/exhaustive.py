@@ -48,9 +48,7 @@ def _count_agreeing(task: SparseBoolean, sizes: np.ndarray, rng) -> np.ndarray:
   subset = np.sort(rng.choice(length, s, replace=False))
   # Sample k is digit k of a word: one operation looks at all samples.
   columns = bits.T @ (np.uint64(1) << np.arange(64, dtype=np.uint64))
-  table = task.function.table(s)
-  if len(table) == s + 1:  # by the number of ones
-    table = np.array([table[k.bit_count()] for k in range(2**s)])
+  table = task.truth_table()
   labels = _words(table, columns[subset])
   seen = (np.uint64(1) << sizes.astype(np.uint64)) - np.uint64(1)  # 2^64 wraps to 0
   agreeing = np.zeros(len(sizes), int)

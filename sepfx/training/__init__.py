@@ -1,10 +1,10 @@
 """How one trial learns: protocols with pure `init` and `advance`, objectives, risks."""
 
 from sepfx.training.epochs import EpochState, EpochTraining
-from sepfx.training.erm import ERM, ERMTrial, Learning, Verdict
+from sepfx.training.erm import ERM, ERMTrial, Verdict
 from sepfx.training.levels import Level
 from sepfx.training.objectives import OBJECTIVES, Objective
-from sepfx.training.online import Curve, Online, OnlineTrial, Passage
+from sepfx.training.online import Online, OnlineTrial, Passage
 from sepfx.training.optimizers import adam_with_kernel_decay, projected
 from sepfx.training.risks import (
   averaged_risk,
@@ -17,11 +17,9 @@ from sepfx.training.trials import Outcome, Report, Seeds, State, Trial, World, s
 __all__ = [
   "ERM",
   "OBJECTIVES",
-  "Curve",
   "ERMTrial",
   "EpochState",
   "EpochTraining",
-  "Learning",
   "Level",
   "Objective",
   "Online",

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from sepfx.errors import require
 from sepfx.models import predict_many
 from sepfx.training.optimizers import adam_with_kernel_decay
-from sepfx.training.trials import Outcome, Report, Seeds, State, Trial, World
+from sepfx.training.trials import Keys, Outcome, Report, Seeds, State, Trial, World
 
 _OPTIMIZER = adam_with_kernel_decay()
 
@@ -98,27 +98,17 @@ class ERM:
 
 
 class Errors(NamedTuple):
-  """The curve of a state (C checks); NaN where not yet."""
-
-  test_error: Float[Array, " C"]
-  train_error: Float[Array, " C"]  # on the training sample, without dropout
-  train_loss: Float[Array, " C"]
-
-
-class Learning(NamedTuple):
-  """What was measured at each check, [checks].
+  """The curve of a state (C checks); NaN where not yet.
 
   Attributes:
-    steps: taken before it.
     test_error: on the held-out samples.
     train_error: on the training sample, without dropout.
     train_loss: likewise, of what is minimised.
   """
 
-  steps: np.ndarray
-  test_error: np.ndarray
-  train_error: np.ndarray
-  train_loss: np.ndarray
+  test_error: Float[Array, " C"]
+  train_error: Float[Array, " C"]
+  train_loss: Float[Array, " C"]
 
 
 class Verdict(NamedTuple):
@@ -151,6 +141,10 @@ class ERMTrial(Trial):
     return self.protocol.batch_size or self.protocol.num_samples
 
   @property
+  def progress(self) -> tuple[str, int]:
+    return "steps", self.protocol.check_every
+
+  @property
   def columns(self) -> tuple[str, ...]:
     return (self.objective.measure, "steps", "outcome")
 
@@ -163,7 +157,7 @@ class ERMTrial(Trial):
     planted = self.task.init(seeds.task)
     sample = self.task.sample(sample_key, planted, self.protocol.num_samples)
     test = self.test_task.sample(test_key, planted, self.protocol.num_test)
-    return World(planted, sample, test, order_key, dropout_key)
+    return World(planted, sample, test, Keys(order_key, dropout_key))
 
   def batch(self, world: World, step: Int[Array, ""]) -> Any:
     """The whole sample, or the next part of it in this epoch's order.
@@ -175,7 +169,7 @@ class ERMTrial(Trial):
     if size == m:
       return world.sample
     epoch, place = step // (m // size), step % (m // size)
-    order = jax.random.permutation(jax.random.fold_in(world.data_key, epoch), m)
+    order = jax.random.permutation(jax.random.fold_in(world.keys.data, epoch), m)
     chosen = jax.lax.dynamic_slice_in_dim(order, place * size, size)
     return jax.tree.map(lambda a: a[chosen], world.sample)
 
@@ -197,7 +191,7 @@ class ERMTrial(Trial):
 
   def outcomes(self, report: Report) -> list[Verdict]:
     """Returns the one verdict."""
-    errors = report.curve.test_error[: int(report.checks)]
+    errors = self.curve(report)["test_error"]
     finite = errors[np.isfinite(errors)]
     best = self.objective.measured(float(np.min(finite))) if len(finite) else math.nan
     crossed, diverged_at = int(report.crossings[0]), int(report.diverged_at)
@@ -205,8 +199,3 @@ class ERMTrial(Trial):
       return [Verdict(best, crossed, "reached")]
     outcome: Outcome = "diverged" if diverged_at else "censored"
     return [Verdict(best, diverged_at or int(report.step), outcome)]
-
-  def curve(self, report: Report) -> Learning:
-    checks = int(report.checks)
-    steps = self.protocol.check_every * np.arange(1, checks + 1)
-    return Learning(steps, *(np.asarray(values[:checks]) for values in report.curve))

@@ -13,13 +13,21 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from sepfx.errors import require
 from sepfx.models import predict
-from sepfx.training.trials import Outcome, Report, Seeds, State, Trial, World, select
+from sepfx.training.trials import (
+  Keys,
+  Outcome,
+  Report,
+  Seeds,
+  State,
+  Trial,
+  World,
+  select,
+)
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 _CHUNK = 125
@@ -117,10 +125,16 @@ class Reference(NamedTuple):
 
 
 class Losses(NamedTuple):
-  """The curve of a state (C checks)."""
+  """The curve of a state (C checks).
 
-  loss: Float[Array, " C"]  # test loss after each check; NaN where not yet
-  exact: Bool[Array, " C"]  # False where the screen's estimate stands
+  Attributes:
+    loss: test loss after each check; NaN where not yet.
+    exact: whether it was evaluated on all test prompts; else it is an estimate that
+      was clear of every threshold still open.
+  """
+
+  loss: Float[Array, " C"]
+  exact: Bool[Array, " C"]
 
 
 class Passage(NamedTuple):
@@ -137,21 +151,6 @@ class Passage(NamedTuple):
   threshold: float
   samples: int
   outcome: Outcome
-
-
-class Curve(NamedTuple):
-  """Test loss against samples, [checks].
-
-  Attributes:
-    samples: training prompts consumed.
-    loss: test loss.
-    exact: whether it was evaluated on all test prompts; else it is an estimate that
-      was clear of every threshold still open.
-  """
-
-  samples: np.ndarray
-  loss: np.ndarray
-  exact: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +170,10 @@ class OnlineTrial(Trial):
     return self.protocol.batch_size
 
   @property
+  def progress(self) -> tuple[str, int]:
+    return "samples", self.protocol.batch_size * self.protocol.check_every
+
+  @property
   def columns(self) -> tuple[str, ...]:
     return Passage._fields
 
@@ -184,11 +187,11 @@ class OnlineTrial(Trial):
     _, data_key, test_key, dropout_key = self.split(seeds)
     planted = self.task.init(seeds.task)
     test = self.test_task.sample(test_key, planted, math.prod(self._chunks))
-    return World(planted, None, test, data_key, dropout_key)
+    return World(planted, None, test, Keys(data_key, dropout_key))
 
   def batch(self, world: World, step: Int[Array, ""]) -> Any:
     """A fresh one."""
-    key = jax.random.fold_in(world.data_key, step)
+    key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)
 
   def evaluate(self, state: State, world: World) -> State:
@@ -261,12 +264,3 @@ class OnlineTrial(Trial):
       else Passage(threshold, last, unreached)
       for threshold, step in zip(protocol.thresholds, report.crossings, strict=True)
     ]
-
-  def curve(self, report: Report) -> Curve:
-    checks = int(report.checks)
-    per_check = self.protocol.batch_size * self.protocol.check_every
-    return Curve(
-      samples=per_check * np.arange(1, checks + 1),
-      loss=np.asarray(report.curve.loss[:checks]),
-      exact=np.asarray(report.curve.exact[:checks]),
-    )

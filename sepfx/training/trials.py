@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -42,7 +43,10 @@ class State(NamedTuple):
 
 
 class Report(NamedTuple):
-  """What is left of a state when its trial ends; fields as there."""
+  """What the host learns of a state: all but weights and memory; fields as there.
+
+  Of lanes, each field has a leading lane axis.
+  """
 
   step: Int[Array, ""]
   checks: Int[Array, ""]
@@ -52,14 +56,20 @@ class Report(NamedTuple):
   active: Bool[Array, ""]
 
 
+class Keys(NamedTuple):
+  """What every step's randomness is folded from."""
+
+  data: PRNGKeyArray
+  dropout: PRNGKeyArray
+
+
 class World(NamedTuple):
   """What a trial's seeds fix for its whole length; in no checkpoint."""
 
   planted: Any
   sample: Any  # the fixed training sample; None where every batch is fresh
   test: Any
-  data_key: PRNGKeyArray
-  dropout_key: PRNGKeyArray
+  keys: Keys
 
 
 def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
@@ -102,6 +112,11 @@ class Trial(abc.ABC):
 
   @property
   @abc.abstractmethod
+  def progress(self) -> tuple[str, int]:
+    """What a curve is drawn against, and how much of it lies between two checks."""
+
+  @property
+  @abc.abstractmethod
   def samples_a_step(self) -> int:
     """Samples that one gradient is taken on."""
 
@@ -129,10 +144,6 @@ class Trial(abc.ABC):
   @abc.abstractmethod
   def outcomes(self, report: Report) -> Sequence[tuple]:
     """Returns what the trial came to, one tuple a row of its records."""
-
-  @abc.abstractmethod
-  def curve(self, report: Report) -> NamedTuple:
-    """Returns what was measured, arrays [checks], first where."""
 
   # What all share.
 
@@ -192,6 +203,20 @@ class Trial(abc.ABC):
       active=jnp.array(True),
     )
 
+  def curve(self, report: Report) -> np.ndarray:
+    """Returns what was measured at each check, a structured array [checks].
+
+    Its fields are what `progress` names, then those of the state's curve.
+    """
+    name, between = self.progress
+    checks = int(report.checks)
+    measured = {key: np.asarray(a)[:checks] for key, a in report.curve._asdict().items()}
+    columns = {name: between * np.arange(1, checks + 1), **measured}
+    array = np.empty(checks, [(key, own.dtype) for key, own in columns.items()])
+    for key, own in columns.items():
+      array[key] = own
+    return array
+
   def split(self, seeds: Seeds) -> tuple[PRNGKeyArray, ...]:
     """Keys of initial weights, training samples, test samples and dropout."""
     return tuple(jax.random.split(seeds.trial, 4))
@@ -215,7 +240,7 @@ class Trial(abc.ABC):
     def one_step(_, carry):
       params, opt_state, step, diverged_at = carry
       sample = self.batch(world, step)
-      key = jax.random.fold_in(world.dropout_key, step)
+      key = jax.random.fold_in(world.keys.dropout, step)
       loss, grads = jax.value_and_grad(loss_fn)(params, sample, key)
       updates, opt_state = self.protocol.optimizer.update(grads, opt_state, params)
       step = step + 1
