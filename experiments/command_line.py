@@ -56,7 +56,8 @@ def main(experiment: Callable[[], None]) -> None:
       )
     except KeyboardInterrupt:
       code, message = 130, "interrupted; the same command goes on from here"
-    print(message, file=sys.stderr, flush=True)
+    sys.stderr.write(message + "\n")  # in one piece: other threads write there, too
+    sys.stderr.flush()
     if alone and jax.distributed.is_initialized():
       os._exit(code)  # the usual way out waits for the other processes
     sys.exit(code)

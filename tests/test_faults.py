@@ -6,6 +6,7 @@ The long ones carry the marker `faults`, which the default run leaves out.
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -132,13 +133,13 @@ def test_a_truncated_checkpoint(tmp_path, cache, lasting, number):
 
 @pytest.fixture
 def small_disk(tmp_path):
-  """A disk of 400 kB and a function that enlarges it; any user may mount it.
+  """A disk too small for a figure and a function that enlarges it; any user may mount it.
 
   It is mounted in a namespace of its own, and reached through the process that holds it.
   """
   inside = tmp_path / "disk"
   inside.mkdir()
-  script = f"mount -t tmpfs -o size=400k tmpfs '{inside}' && echo mounted && exec cat"
+  script = f"mount -t tmpfs -o size=128k tmpfs '{inside}' && echo mounted && exec cat"
   own_namespace = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
   with subprocess.Popen(
     own_namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -157,22 +158,20 @@ def small_disk(tmp_path):
 @pytest.mark.faults
 def test_a_full_disk(small_disk, cache, undisturbed):
   disk, enlarge = small_disk
-  code, errors = finish(start(disk / "run", *GRID, cache=cache))
-  assert code == 74, errors
-  # What orbax logs may come first.
-  (ours,) = [line for line in errors.splitlines() if line.startswith("error: ")]
-  assert "No space left on device" in ours
-  assert "what was recorded is kept" in errors
-  recorded = (disk / "run/trials.csv").read_text().splitlines()
-  code, _ = finish(start(disk / "run", *GRID, cache=cache))
-  assert code == 74
+  settings = (*GRID, "--checkpoint_every_seconds=0.2")
+  kept = set()
+  for _ in range(2):
+    code, errors = finish(start(disk / "run", *settings, cache=cache))
+    assert code == 74, errors
+    # Anywhere: the threads of orbax write to stderr at the same time.
+    assert re.search("error: .*No space left on device", errors), errors
+    assert "what was recorded is kept" in errors
+    rows = (disk / "run/trials.csv").read_text().splitlines()
+    assert kept <= set(rows)
+    kept = {row for row in rows if row.endswith(("reached", "censored"))}
   enlarge()
-  again = start(disk / "run", *GRID, cache=cache)
-  await_file(disk, "run/checkpoints/lanes-*.sha256", again)
-  complete_rows = {row for row in recorded if row.endswith(("reached", "censored"))}
-  assert complete_rows <= set((disk / "run/trials.csv").read_text().splitlines())
-  code, errors = finish(again)
-  assert code == 0, errors
+  complete(disk / "run", *settings, cache=cache)
+  assert kept <= set(undisturbed.decode().splitlines())
   assert (disk / "run/trials.csv").read_bytes() == undisturbed
 
 
