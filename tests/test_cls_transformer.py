@@ -21,15 +21,15 @@ def draw(module, n, length, seed=0):
   return bits, jax.tree.map(lambda a: jnp.asarray(0.3 * rng.normal(size=a.shape)), shapes)
 
 
-def layer_norm(x, p):
+def layer_norm(x, scale, bias):
   centred = x - x.mean()
-  return centred / math.sqrt(centred @ centred / len(x) + 1e-5) * p["scale"] + p["bias"]
+  return centred / math.sqrt(centred @ centred / len(x) + 1e-5) * scale + bias
 
 
 def block(x, p):
   """All rows of a block, row by row and head by head."""
   heads, e = p["query_bias"].shape
-  normed = [layer_norm(row, p["attention_norm"]) for row in x]
+  normed = [layer_norm(row, p["attention_scale"], p["attention_bias"]) for row in x]
   rows = []
   for i, row in enumerate(x):
     read = np.zeros((heads, e))
@@ -40,7 +40,7 @@ def block(x, p):
       for weight, z in zip(weights, normed, strict=True):
         read[h] += weight * (z @ p["value_kernel"][:, h] + p["value_bias"][h])
     row = row + np.einsum("he,hed->d", read, p["out"]["kernel"]) + p["out"]["bias"]
-    z = layer_norm(row, p["mlp_norm"])
+    z = layer_norm(row, **p["mlp_norm"])
     hidden = z @ p["mlp_in"]["kernel"] + p["mlp_in"]["bias"]
     hidden = hidden * scipy.special.ndtr(hidden)
     rows.append(row + hidden @ p["mlp_out"]["kernel"] + p["mlp_out"]["bias"])
@@ -61,7 +61,7 @@ def test_logits(layers, heads):
     ]
     for k in range(layers):
       x = block(x, p[f"blocks_{k}"])
-    expected = layer_norm(x[-1], p["last_norm"]) @ p["read_out"]["kernel"]
+    expected = layer_norm(x[-1], **p["last_norm"]) @ p["read_out"]["kernel"]
     np.testing.assert_allclose(own, expected, rtol=2e-4, atol=2e-4)
 
 
@@ -108,10 +108,10 @@ def with_gap(params, gap):
   longer -= own * (longer @ own) / (own @ own)
   others = vectors[3:] - np.outer(vectors[3:] @ own, own) / (own @ own)
   block = dict(params["blocks_0"])
-  block["attention_norm"] = {"scale": jnp.ones(len(own)), "bias": jnp.zeros(len(own))}
+  block["attention_scale"], block["attention_bias"] = jnp.ones(len(own)), 0 * own
   heads, e = block["query_bias"].shape
   key = np.zeros((len(own), heads, e))
-  normed = layer_norm(own, {"scale": 1.0, "bias": 0.0})
+  normed = layer_norm(own, 1.0, 0.0)
   key[:, :, 0] = math.sqrt(e) * gap * normed[:, None] / (normed @ normed)
   block["key_kernel"] = jnp.asarray(key)
   block["query_kernel"] = jnp.zeros_like(block["query_kernel"])
@@ -158,7 +158,7 @@ def test_table_is_the_direct_pass(dtype):
 
 
 def embedded(module, length):
-  return module.embedding(length)
+  return module._vocabulary(length)
 
 
 def scored(module, vocabulary):

@@ -19,6 +19,7 @@ from sepfx.errors import require
 
 _INIT = nn.initializers.normal(0.02)
 _LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5)
+_Standardise = functools.partial(_LayerNorm, use_scale=False, use_bias=False)
 # Inputs that `tabulated` takes at once: a core's cache holds their rows.
 _CHUNK = 1000
 # A head whose scores span more than this part of a float's exponents underflows for
@@ -38,7 +39,11 @@ class _Block(nn.Module):
     d, heads = self.width, self.num_heads
     shape = (d, heads, d // heads)
     zeros = nn.initializers.zeros_init()
-    self.attention_norm, self.mlp_norm = _LayerNorm(), _LayerNorm()
+    self.standardise, self.mlp_norm = _Standardise(), _LayerNorm()
+    # The layer norm before attention is in two parts, of which one row takes only this
+    # one for every token.
+    self.attention_scale = self.param("attention_scale", nn.initializers.ones, (d,))
+    self.attention_bias = self.param("attention_bias", zeros, (d,))
     self.query_kernel = self.param("query_kernel", _INIT, shape)
     self.query_bias = self.param("query_bias", zeros, shape[1:])
     # No key bias: it adds the same number to all scores of a query.
@@ -54,29 +59,39 @@ class _Block(nn.Module):
     self, tokens: Float[Array, "n S d"], num_rows: int
   ) -> Float[Array, "n R d"]:
     """Returns the block's last `num_rows` = R rows."""
-    normed = self.attention_norm(tokens)
-    query = self._query(normed[:, -num_rows:])
+    standard = self.standardise(tokens)
     if num_rows == 1:
-      # One query: to bring it to the tokens takes fewer products than to bring every
-      # token to a key and a value.
-      probe = jnp.einsum("nrhe,dhe->nrhd", query, self.key_kernel)
-      scores = jnp.einsum("nrhd,nsd->nrhs", probe, normed)
-      weights = self._dropped(nn.softmax(scores))
-      mixed = jnp.einsum("nrhs,nsd->nrhd", weights, normed)
-      heads = jnp.einsum("nrhd,dhe->nrhe", mixed, self.value_kernel)
-      heads = heads + jnp.sum(weights, axis=-1)[..., None] * self.value_bias
+      heads = self._read_by_one(standard)[:, None]
     else:
+      normed = self._affine(standard)
+      query = self._query(normed[:, -num_rows:])
       key = jnp.einsum("nsd,dhe->nshe", normed, self.key_kernel)
       scores = jnp.einsum("nrhe,nshe->nrhs", query, key)
       weights = self._dropped(nn.softmax(scores))
       heads = jnp.einsum("nrhs,nshe->nrhe", weights, self._value(normed))
     return self.finish(tokens[:, -num_rows:], heads)
 
+  def _read_by_one(self, standard: Float[Array, "n S d"]) -> Float[Array, "n H e"]:
+    """What the heads read for the last token.
+
+    It takes fewer products to bring its query to the tokens than to bring every token
+    to a key and a value; and scale, bias and values are linear, so that they are taken
+    of the mixture. The bias adds the same number to all scores of a query.
+    """
+    query = self._query(self._affine(standard[:, -1]))
+    probe = jnp.einsum("nhe,dhe->nhd", query, self.key_kernel) * self.attention_scale
+    scores = jnp.einsum("nhd,nsd->nsh", probe, standard)
+    weights = self._dropped(nn.softmax(scores, axis=1))
+    mixed = jnp.einsum("nsh,nsd->nhd", weights, standard) * self.attention_scale
+    total = jnp.sum(weights, axis=1)[..., None]  # not one where some are dropped
+    mixed = mixed + total * self.attention_bias
+    return jnp.einsum("nhd,dhe->nhe", mixed, self.value_kernel) + total * self.value_bias
+
   def scores_and_values(
     self, vocabulary: Float[Array, "V d"]
   ) -> tuple[Float[Array, "V H"], Float[Array, "V H e"]]:
     """The last vector's scores of all vectors, and their values; without dropout."""
-    normed = self.attention_norm(vocabulary)
+    normed = self._affine(self.standardise(vocabulary))
     probe = jnp.einsum("he,dhe->hd", self._query(normed[-1]), self.key_kernel)
     scores = jnp.einsum("vd,hd->vh", normed, probe, precision=_EXACT)
     return scores, self._value(normed)
@@ -88,6 +103,9 @@ class _Block(nn.Module):
     rows = rows + self._dropped(self.out(heads))
     hidden = nn.gelu(self.mlp_in(self.mlp_norm(rows)), approximate=False)
     return rows + self._dropped(self.mlp_out(hidden))
+
+  def _affine(self, standard: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+    return standard * self.attention_scale + self.attention_bias
 
   def _query(self, normed: Float[Array, "*n d"]) -> Float[Array, "*n H e"]:
     query = jnp.einsum("...d,dhe->...he", normed, self.query_kernel) + self.query_bias
@@ -101,17 +119,15 @@ class _Block(nn.Module):
 
 
 class _Embedding(nn.Module):
-  """The token vectors of T bits and [CLS]: token plus position, all learned."""
+  """Token plus position, all learned, of T bits and [CLS]."""
 
   width: int
 
   @nn.compact
-  def __call__(self, length: int) -> Float[Array, "V d"]:
-    """Returns all V = 2T + 1 of them: zeros by position, ones by position, [CLS]."""
+  def __call__(self, length: int) -> tuple[Float[Array, "3 d"], Float[Array, "T+1 d"]]:
+    """Returns the vectors of 0, 1 and [CLS], and of the positions."""
     token = self.param("token", _INIT, (3, self.width))
-    position = self.param("position", _INIT, (length + 1, self.width))
-    bits = [token[b] + position[:length] for b in (0, 1)]
-    return jnp.concatenate([*bits, (token[2] + position[length])[None]])
+    return token, self.param("position", _INIT, (length + 1, self.width))
 
 
 class ClsTransformer(nn.Module):
@@ -159,10 +175,11 @@ class ClsTransformer(nn.Module):
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
     """Returns the logits."""
     n, length = bits.shape
-    vocabulary = self.embedding(length)
-    zeros, ones = vocabulary[:length], vocabulary[length : 2 * length]
-    tokens = jnp.where(bits[..., None] == 1, ones, zeros)
-    cls = jnp.broadcast_to(vocabulary[-1], (n, 1, self.width))
+    token, position = self.embedding(length)
+    # Its gradient is one sum over tokens and one over inputs; a choice between two
+    # vectors would have two sums over inputs.
+    tokens = token[0] + bits[..., None] * (token[1] - token[0]) + position[:-1]
+    cls = jnp.broadcast_to(token[2] + position[-1], (n, 1, self.width))
     tokens = jnp.concatenate([tokens, cls], axis=1)
     tokens = self.drop(tokens, deterministic=not self.has_rng("dropout"))
     for block in self.blocks[:-1]:
@@ -189,7 +206,7 @@ class ClsTransformer(nn.Module):
       raise ValueError(f"num_layers: got {self.num_layers!r}, takes 1")
     n, length = bits.shape
     (block,) = self.blocks
-    vocabulary = self.embedding(length)
+    vocabulary = self._vocabulary(length)
     scores, values = block.scores_and_values(vocabulary)
     highest = jnp.max(scores, axis=0)
     weights = jnp.exp(scores - highest)
@@ -220,6 +237,12 @@ class ClsTransformer(nn.Module):
     rounds = jnp.where(too_wide, len(chunks), 0)
     logits = jax.lax.fori_loop(0, rounds, directly, logits)
     return logits.reshape(-1, self.num_classes)[:n]
+
+  def _vocabulary(self, length: int) -> Float[Array, "V d"]:
+    """All V = 2T + 1 token vectors: zeros by position, ones by position, [CLS]."""
+    token, position = self.embedding(length)
+    of_bits = [token[b] + position[:-1] for b in (0, 1)]
+    return jnp.concatenate([*of_bits, token[2:] + position[-1:]])
 
   def _finished(self, row: Float[Array, " d"], heads: Float[Array, "n H e"]):
     return self._logits(self.blocks[-1].finish(row, heads))
