@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 
 from sepfx.analysis import success, success_figures, summarise_success
@@ -41,42 +42,75 @@ def test_trials_are_counted():
   assert [a.tolist() for a in counts] == [[20, 40], [0, 2], [1, 3]]
 
 
-def test_fit_is_the_likeliest_curve_and_the_true_one():
-  counts = simulated(66.0, 8.0, 4000)
-  critical, steepness = success.fit_curve(counts)
-  assert critical == pytest.approx(66, rel=0.02)
-  assert steepness == pytest.approx(8, rel=0.1)
+def test_posterior_is_the_likelihood_under_its_prior():
+  counts = simulated(66.0, 8.0, 10)
 
-  def plain(critical, steepness):
-    chance = 1 / (1 + (critical / counts.sizes) ** steepness)
-    each = scipy.stats.binom.logpmf(counts.successes, counts.trials, chance)
-    return np.sum(each)
+  def density(log_k, log_critical):
+    chance = 1 / (1 + np.exp(-np.exp(log_k) * (np.log(SIZES) - log_critical)))
+    each = scipy.stats.binom.pmf(counts.successes, counts.trials, chance)
+    return np.prod(each)
 
-  # Up to a constant the likelihood is that of binomial counts.
-  ours = [
-    success.log_likelihood(np.log(c), k, counts) - plain(c, k)
-    for c, k in ((60, 5), (70, 9))
-  ]
-  assert ours[0] == pytest.approx(ours[1])
-  best = plain(critical, steepness)
-  for c, k in ((1.01, 1), (0.99, 1), (1, 1.05), (1, 0.95)):
-    assert plain(critical * c, steepness * k) < best
+  def mass(low, high):
+    steep = (0.0, math.log(60))
+    return scipy.integrate.dblquad(density, low, high, *steep, epsabs=0, epsrel=1e-4)[0]
+
+  low, middle, high = math.log(10), math.log(65), math.log(240)
+  expected = mass(low, middle) / (mass(low, middle) + mass(middle, high))
+  own = success.posterior(counts, SIZES)
+  assert own.critical(expected) == pytest.approx(65, rel=2e-3)
+  # With many trials it is at the truth, whatever the prior.
+  many = success.posterior(simulated(66.0, 8.0, 4000), SIZES)
+  assert many.critical(0.5) == pytest.approx(66, rel=0.02)
+  assert many.steepness() == pytest.approx(8, rel=0.1)
+  np.testing.assert_allclose(many.chance(SIZES), 1 / (1 + (66 / SIZES) ** 8.0), atol=0.02)
 
 
-def test_intervals_cover():
+def searched(critical, steepness, trials, seed):
+  """Trials of a search, three at a time."""
+  rng = np.random.default_rng(seed)
+  sizes, succeeded = np.array([], int), np.array([], bool)
+  while len(sizes) < trials:
+    chosen = success.choose_sizes(success.count(sizes, succeeded), SIZES, 3)
+    chance = 1 / (1 + (critical / chosen) ** steepness)
+    sizes = np.append(sizes, chosen)
+    succeeded = np.append(succeeded, rng.random(3) < chance)
+  return success.count(sizes, succeeded)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_intervals_cover(search):
   covered = 0
   for seed in range(40):
-    own = success.critical_size(simulated(66.0, 6.0, 20, seed))
+    counts = searched(66.0, 6.0, 30, seed) if search else simulated(66.0, 6.0, 20, seed)
+    own = success.critical_size(counts)
     assert own.low <= own.size <= own.high
     covered += own.low <= 66 <= own.high
   # 95% of 40 is 38; fewer than 33 has a chance of 2e-3 even at 93%.
   assert covered >= 33
 
 
+def test_a_search_begins_wide_and_closes_in():
+  none = success.count(np.array([], int), np.array([], bool))
+  first = success.choose_sizes(none, SIZES, 5)
+  assert first[0] <= 40
+  assert first[-1] >= 80
+  assert first.tolist() == sorted(first.tolist())
+  known = success.choose_sizes(simulated(70.0, 30.0, 500), SIZES, 5)
+  assert set(known.tolist()) <= {60, 80}
+  # For the trials of this search it is surer than a grid of as many.
+  widths = []
+  for seed in range(10):
+    counts = (searched(66.0, 10.0, 36, seed), simulated(66.0, 10.0, 6, seed))
+    found = [success.critical_size(own) for own in counts]
+    widths.append([math.log(own.high / own.low) for own in found])
+  search, grid = np.mean(widths, axis=0)
+  assert search < 0.9 * grid
+
+
 def test_steps_and_grids_without_a_half():
   step = Counts(SIZES, np.array([0, 0, 0, 5, 5, 5]), np.full(6, 5))
   own = success.critical_size(step)
-  assert 60 < own.size < 80
+  assert 60 < own.low < own.size < own.high < 80
   assert own.on_grid == 80
   for successes in (0, 5):
     flat = success.critical_size(Counts(SIZES, np.full(6, successes), np.full(6, 5)))

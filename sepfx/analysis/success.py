@@ -12,13 +12,18 @@ import scipy.stats
 
 from sepfx.analysis.statistics import CONFIDENCE
 
-_RESAMPLES = 1000
-# Steepness k of a success curve, per unit of log m: its lowest value, and the scale from
-# which on it is a step between two neighbouring sample sizes.
-_FLATTEST, _STEEPEST = 0.3, 60.0
-# The scale of a curve's value in the middle of the sizes, in units of the logit.
-_FARTHEST = 100.0
-_NEWTON_STEPS = 60
+_RESAMPLES = 50  # as published
+# The prior of a success curve: its steepness k log-uniform, from odds that grow like m to
+# a step between neighbouring sample sizes; its critical size log-uniform, up to a factor
+# of two outside the sizes tried.
+_STEEPNESS = np.geomspace(1.0, 60.0, 40)
+_OUTSIDE = np.log(2.0)
+_LOG_STEP = 0.01
+# Share of a success curve's height that a search spreads its trials over.
+_SPREAD = 0.7
+_INTERVAL = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
+# Equally likely values of a critical size that its ratio to another is taken of.
+_LIKELY = (np.arange(1000) + 0.5) / 1000
 
 
 class Fraction(NamedTuple):
@@ -64,13 +69,89 @@ def count(sizes: np.ndarray, succeeded: np.ndarray) -> Counts:
   return Counts(distinct, successes, np.bincount(which))
 
 
+def log_likelihood(log_critical: Any, steepness: Any, counts: Counts) -> np.ndarray:
+  """Log-likelihood of P(success | m) = 1 / (1 + e^(-k (log m - log m_crit))).
+
+  Args:
+    log_critical: log m_crit, and
+    steepness: k; numbers or arrays of a common shape.
+    counts: the trials.
+  """
+  value = np.zeros(np.broadcast_shapes(np.shape(log_critical), np.shape(steepness)))
+  for size, successes, trials in zip(*counts, strict=True):
+    x = steepness * (np.log(size) - log_critical)
+    value -= successes * np.logaddexp(0, -x) + (trials - successes) * np.logaddexp(0, x)
+  return value
+
+
+class Posterior(NamedTuple):
+  """What trials say of the curve P(success | m) = 1 / (1 + (m_crit / m)^k).
+
+  It depends on the trials' likelihood alone, not on why their sizes were chosen, so it
+  serves a grid and a search alike.
+
+  Attributes:
+    log_critical: log m_crit, ascending, [a].
+    weights: of each log m_crit and k, [a b]; their sum is 1.
+  """
+
+  log_critical: np.ndarray
+  weights: np.ndarray
+
+  def critical(self, levels: Any) -> np.ndarray:
+    """Returns quantiles of m_crit."""
+    marginal = np.sum(self.weights, axis=1)
+    below = np.cumsum(marginal) - marginal / 2
+    return np.exp(np.interp(levels, below, self.log_critical))
+
+  def steepness(self) -> float:
+    """Returns the mean of k, as a geometric mean."""
+    return float(np.exp(np.sum(self.weights @ np.log(_STEEPNESS))))
+
+  def chance(self, sizes: np.ndarray) -> np.ndarray:
+    """Returns the mean of P(success | m) at each of these sizes."""
+    offset = np.log(sizes)[:, None, None] - self.log_critical[:, None]
+    return np.sum(self.weights * scipy.special.expit(_STEEPNESS * offset), axis=(1, 2))
+
+
+def posterior(counts: Counts, sizes: np.ndarray) -> Posterior:
+  """Returns the posterior of a model and length.
+
+  Args:
+    counts: its trials; may be empty.
+    sizes: those that could be tried, ascending; the prior follows them.
+  """
+  start, stop = np.log(sizes[0]) - _OUTSIDE, np.log(sizes[-1]) + _OUTSIDE
+  log_critical = np.arange(start, stop, _LOG_STEP)
+  logs = log_likelihood(log_critical[:, None], _STEEPNESS, counts)
+  weights = np.exp(logs - np.max(logs))
+  return Posterior(log_critical, weights / np.sum(weights))
+
+
+def choose_sizes(counts: Counts, sizes: np.ndarray, number: int) -> np.ndarray:
+  """Chooses the sample sizes of the next trials in a search for the critical size.
+
+  They are spread evenly over the heights of the mean success curve, less its ends:
+  wide while little is known, and around the critical size, on both sides of it so that
+  the steepness is learned too, when more is.
+
+  Args:
+    counts: trials so far; may be empty.
+    sizes: those that can be tried, ascending.
+    number: of trials.
+  """
+  heights = 0.5 + _SPREAD * ((np.arange(number) + 0.5) / number - 0.5)
+  chance = posterior(counts, sizes).chance(sizes)
+  return sizes[np.argmin(np.abs(chance - heights[:, None]), axis=1)]
+
+
 class Critical(NamedTuple):
   """A critical sample size: where half of the trials succeed.
 
   Attributes:
-    size: where the fitted success curve is 1/2; NaN if no curve can be fitted, because
-      all trials succeeded or none did.
-    low, high: 95% interval, from trials drawn anew at every sample size.
+    size: the median of the posterior of m_crit; NaN if all trials succeeded or none
+      did.
+    low, high: its 95% interval.
     on_grid: the published definition, the smallest sample size at which more than half
       of the trials succeeded; NaN if there is none.
     grid_error: its standard error from 50 resamples of the trials, as published, over
@@ -84,89 +165,29 @@ class Critical(NamedTuple):
   grid_error: float
 
 
-def log_likelihood(
-  log_critical: np.ndarray, steepness: float | np.ndarray, counts: Counts
-) -> np.ndarray:
-  """Log-likelihood of P(success | m) = 1 / (1 + e^(-k (log m - log m_crit))).
-
-  Args:
-    log_critical: log m_crit, a number or [k].
-    steepness: k.
-    counts: the trials.
-  """
-  x = steepness * (np.log(counts.sizes) - log_critical)
-  failures = counts.trials - counts.successes
-  each = counts.successes * np.logaddexp(0, -x) + failures * np.logaddexp(0, x)
-  return -np.sum(each)
-
-
-def fit_curves(counts: Counts, successes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Fits P(success | m) = 1 / (1 + (m_crit / m)^k) to several outcomes at once.
-
-  Newton's method on the likelihood, with a prior on k of standard deviation
-  `_STEEPEST`, at which a curve is a step between neighbouring sample sizes: where
-  trials go from all failures to all successes at once, the likelihood alone has no
-  maximum. m_crit is at most a factor of two outside the sizes tried.
-
-  Args:
-    counts: which sizes were tried, how often.
-    successes: there, in each of r outcomes, [r k].
-
-  Returns:
-    m_crit and k, [r] each.
-  """
-  logs = np.log(counts.sizes)
-  z = logs - np.mean(logs)
-  share = np.sum(successes, axis=1) / np.sum(counts.trials)
-  slope = np.full(len(successes), 5.0)
-  offset = np.clip(scipy.special.logit(share), -3, 3)
-  for _ in range(_NEWTON_STEPS):
-    p = scipy.special.expit(slope[:, None] * z + offset[:, None])
-    rest, weight = successes - counts.trials * p, counts.trials * p * (1 - p)
-    g_slope = rest @ z - slope / _STEEPEST**2
-    g_offset = np.sum(rest, axis=1) - offset / _FARTHEST**2
-    h_slope = weight @ z**2 + 1 / _STEEPEST**2
-    h_offset = np.sum(weight, axis=1) + 1 / _FARTHEST**2
-    h_both = weight @ z
-    scale = h_slope * h_offset - h_both**2
-    step_slope = (h_offset * g_slope - h_both * g_offset) / scale
-    step_offset = (h_slope * g_offset - h_both * g_slope) / scale
-    # Short of where the quadratic is any guide.
-    short = np.minimum(1, 3 / np.maximum(np.abs(step_slope), np.abs(step_offset)))
-    slope = np.maximum(slope + short * step_slope, _FLATTEST)
-    offset = offset + short * step_offset
-  critical = np.mean(logs) - offset / slope
-  bounds = (logs[0] - np.log(2), logs[-1] + np.log(2))
-  return np.exp(np.clip(critical, *bounds)), slope
-
-
-def fit_curve(counts: Counts) -> tuple[float, float]:
-  """Returns (m_crit, k) of the trials themselves, see `fit_curves`."""
-  critical, slope = fit_curves(counts, counts.successes[None])
-  return float(critical[0]), float(slope[0])
-
-
 def critical_size(counts: Counts) -> Critical:
   """Returns the critical sample size of a model and length."""
   first = _first_majority(counts, counts.successes)
-  resampled = [_first_majority(counts, own) for own in _resamples(counts, 50)]
+  share = counts.successes / counts.trials
+  drawn = np.random.default_rng(0).binomial(
+    counts.trials, share, (_RESAMPLES, len(share))
+  )
+  resampled = [_first_majority(counts, own) for own in drawn]
   known = [size for size in resampled if not np.isnan(size)]
   error = float(np.std(known)) if known else np.nan
-  if np.sum(counts.successes) in (0, np.sum(counts.trials)):
+  if not _has_both(counts):
     return Critical(np.nan, np.nan, np.nan, first, error)
-  size, _ = fit_curve(counts)
-  low, high = _interval(fit_curves(counts, _resamples(counts, _RESAMPLES))[0])
+  low, size, high = posterior(counts, counts.sizes).critical(_INTERVAL).tolist()
   return Critical(size, low, high, first, error)
 
 
 def critical_ratio(larger: Counts, smaller: Counts) -> tuple[float, float, float]:
-  """Ratio of two critical sizes with its 95% interval: (ratio, low, high)."""
+  """Ratio of two critical sizes, its median and 95% interval: (ratio, low, high)."""
   above, below = (
-    fit_curves(counts, _resamples(counts, _RESAMPLES, seed))[0]
-    for seed, counts in enumerate((larger, smaller))
+    posterior(counts, counts.sizes).critical(_LIKELY) for counts in (larger, smaller)
   )
-  low, high = _interval(above / below)
-  return fit_curve(larger)[0] / fit_curve(smaller)[0], low, high
+  low, ratio, high = np.quantile(above[:, None] / below, _INTERVAL).tolist()
+  return ratio, low, high
 
 
 class Growth(NamedTuple):
@@ -194,24 +215,20 @@ def fit_growth(counts: Mapping[int, Counts]) -> Growth | None:
   Returns:
     None if the critical size is known at fewer than three lengths.
   """
-  known = {
-    length: own
-    for length, own in counts.items()
-    if 0 < np.sum(own.successes) < np.sum(own.trials)
-  }
+  known = {length: own for length, own in counts.items() if _has_both(own)}
   if len(known) < 3:
     return None
   lengths = np.log(np.array(sorted(known), float))
-  sizes = np.array([fit_curve(known[length])[0] for length in sorted(known)])
+  sizes = np.array([critical_size(known[length]).size for length in sorted(known)])
 
   def fit(critical, start):
     def loss(p):
       logs = critical(p, np.log(np.array(list(counts), float)))
       if not np.all(np.isfinite(logs)):
         return np.inf
-      k = np.exp(np.clip(p[2], np.log(_FLATTEST), np.log(_STEEPEST)))
+      k = np.clip(np.exp(p[2]), _STEEPNESS[0], _STEEPNESS[-1])
       each = zip(logs, counts.values(), strict=True)
-      return -sum(log_likelihood(log, k, own) for log, own in each)
+      return -sum(float(log_likelihood(log, k, own)) for log, own in each)
 
     options = {"maxiter": 4000, "xatol": 1e-6, "fatol": 1e-8}
     found = scipy.optimize.minimize(
@@ -271,7 +288,9 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
           }
         )
       found = critical_size(counts)
-      steepness = None if np.isnan(found.size) else fit_curve(counts)[1]
+      steepness = None
+      if _has_both(counts):
+        steepness = posterior(counts, counts.sizes).steepness()
       critical.append(
         {
           "model": model,
@@ -280,11 +299,7 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
           "steepness": steepness,
         }
       )
-    known = [
-      length
-      for length, own in by_length.items()
-      if 0 < np.sum(own.successes) < np.sum(own.trials)
-    ]
+    known = [length for length, own in by_length.items() if _has_both(own)]
     for length in known[1:]:
       ratio, low, high = critical_ratio(by_length[length], by_length[known[0]])
       ratios.append(
@@ -308,13 +323,6 @@ def _first_majority(counts: Counts, successes: np.ndarray) -> float:
   return float(counts.sizes[most[0]]) if len(most) else np.nan
 
 
-def _resamples(counts: Counts, number: int, seed: int = 0) -> np.ndarray:
-  """Successes when each size's trials are drawn with replacement, [number k]."""
-  share = counts.successes / counts.trials
-  rng = np.random.default_rng(seed)
-  return rng.binomial(counts.trials, share, (number, len(share)))
-
-
-def _interval(values: Any) -> tuple[float, float]:
-  low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-  return float(low), float(high)
+def _has_both(counts: Counts) -> bool:
+  """Whether some trials succeeded and some did not."""
+  return bool(0 < np.sum(counts.successes) < np.sum(counts.trials))
