@@ -12,6 +12,7 @@ size against T. Started again on its own output directory, a run goes on where i
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import rich.console
@@ -19,8 +20,8 @@ import rich.table
 from absl import flags
 
 from experiments import command_line, running
-from sepfx.analysis import success_figures, summarise_success
-from sepfx.ensembles import Cell, grid
+from sepfx.analysis import success, success_figures, summarise_success
+from sepfx.ensembles import Cell, grid, trial_name
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import FUNCTIONS, BooleanFunction, ByCount, SparseBoolean, TruthTable
@@ -42,7 +43,18 @@ flags.DEFINE_list(
 flags.DEFINE_list("contexts", ["50", "100", "200"], "T, number of bits.")
 flags.DEFINE_list("sample_sizes", ["20", "40", "60", "80", "100"], "m.")
 flags.DEFINE_integer("sparsity", 3, "s, number of hidden bits.")
-flags.DEFINE_integer("num_trials", 10, "Trials of each model, context and sample size.")
+flags.DEFINE_enum(
+  "search",
+  "grid",
+  ["grid", "adaptive"],
+  "Run trials at every sample size, or at those that trials before them leave open.",
+)
+flags.DEFINE_integer(
+  "num_trials",
+  10,
+  "Trials of each model, context and sample size; in an adaptive search of each model "
+  "and context.",
+)
 flags.DEFINE_float("noise", 0.0, "Probability that a training label is flipped.")
 flags.DEFINE_float("bit_probability", 0.5, "Probability that a bit is 1.")
 flags.DEFINE_list("subset", [], "The hidden positions, from 0; drawn if not given.")
@@ -60,6 +72,8 @@ flags.DEFINE_integer("num_heads", 16, "H, heads of the transformer.")
 flags.DEFINE_bool("run_to_end", False, "Train on when a trial has succeeded.")
 flags.DEFINE_integer("seed", 0, "Seed of everything random.")
 
+# Rounds of an adaptive search.
+_ROUNDS = 16
 # The learner that tries all subsets: simulated trials, and the sample sizes tried.
 _FLOOR_TRIALS = 100
 _FLOOR_SIZES = np.arange(16, 65)
@@ -143,6 +157,38 @@ def _cells(settings: dict) -> list[Cell]:
   )
 
 
+class _Adaptive:
+  """Trials chosen round by round, a model's at one T by how its earlier ones ended.
+
+  The choices follow from the outcomes alone: a run that was interrupted makes them again.
+  """
+
+  def __init__(self, cells: list[Cell], num_trials: int):
+    self._num_trials = num_trials
+    self._groups: dict[tuple[str, int], dict[int, Cell]] = {}
+    for cell in cells:
+      group = self._groups.setdefault((cell.model_name, cell.trial.task.length), {})
+      group[cell.trial.protocol.num_samples] = cell
+    self._chosen: dict[tuple[str, int], list[tuple[int, str]]] = {
+      key: [] for key in self._groups
+    }
+
+  def __call__(self, ended: Mapping[str, bool]) -> list[str]:
+    names = []
+    for key, cells in self._groups.items():
+      before = self._chosen[key]
+      counts = success.count(
+        np.array([size for size, _ in before], int),
+        np.array([ended[name] for _, name in before], bool),
+      )
+      number = min(-(-self._num_trials // _ROUNDS), self._num_trials - len(before))
+      for size in success.choose_sizes(counts, np.array(sorted(cells)), number).tolist():
+        trial = sum(earlier == size for earlier, _ in before)
+        before.append((size, trial_name(cells[size], trial)))
+        names.append(before[-1][1])
+    return names
+
+
 def _floor(cells: list[Cell]) -> dict[int, float]:
   """Critical sizes of the learner that tries all subsets, by T.
 
@@ -191,7 +237,9 @@ def main() -> None:
   settings = _settings()
   cells = _cells(settings)
   console = running.console()
-  with running.recorded(cells, settings, stop) as run:
+  adaptive = settings["search"] == "adaptive"
+  search = _Adaptive(cells, settings["num_trials"]) if adaptive else None
+  with running.recorded(cells, settings, stop, search) as run:
     if run is None:
       return
     summary = summarise_success(run.records, _floor(cells))

@@ -10,7 +10,7 @@ import faulthandler
 import os
 import pathlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 import rich.console
 from absl import flags
 
-from sepfx.ensembles import Cell, Watcher, hosts, run, trial_name
+from sepfx.ensembles import Cell, Lanes, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
@@ -114,9 +114,17 @@ class Recorded(NamedTuple):
   curves: dict[str, np.ndarray]
 
 
+# Called once a round, with how all trials chosen before ended (by name, whether they
+# reached all their thresholds): the names of those to run next, none when it is done.
+Search = Callable[[Mapping[str, bool]], Sequence[str]]
+
+
 @contextlib.contextmanager
 def recorded(
-  cells: Sequence[Cell], settings: dict[str, Any], stop: Stop
+  cells: Sequence[Cell],
+  settings: dict[str, Any],
+  stop: Stop,
+  search: Search | None = None,
 ) -> Iterator[Recorded | None]:
   """Runs what is left of the cells' trials in --output_dir.
 
@@ -125,6 +133,7 @@ def recorded(
     settings: everything that the results depend on, `seed` and `num_trials` among
       them.
     stop: from `start`.
+    search: chooses among the trials round by round; None to run all of them.
 
   Yields:
     What stands in the directory then; None in processes other than the primary.
@@ -137,30 +146,51 @@ def recorded(
   seed, num_trials = settings["seed"], settings["num_trials"]
   path = pathlib.Path(FLAGS.output_dir)
   names = [trial_name(cell, k) for cell in cells for k in range(num_trials)]
-  finished = np.zeros(len(names), bool)
+  programs: dict[str, Lanes] | None = {} if search else None
+  search = search or (lambda ended: () if ended else names)
   with contextlib.ExitStack() as whole:
     with contextlib.ExitStack() as while_running:
       watchers: list[Watcher] = []
+      files = None
       if hosts.is_primary():
         directory = whole.enter_context(RunDirectory(path, settings))
         files = TrialFiles(directory, cells, num_trials)
-        finished = np.array([name in files.finished for name in names])
         if FLAGS.tensorboard:
           watchers.append(TensorBoard(path / "tensorboard", files))
         if FLAGS.profile:
           watchers.append(while_running.enter_context(Profile(path / "profile")))
-        progress = Progress(int(np.sum(~finished)), console())
-        watchers += [files, while_running.enter_context(progress)]
-      finished = hosts.from_primary(finished)
-      for _ in run(
-        cells,
-        seed=seed,
-        num_trials=num_trials,
-        lanes=FLAGS.lanes,
-        finished={name for name, done in zip(names, finished, strict=True) if done},
-        watchers=watchers,
-        keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
-        stopping=lambda: stop.requested,
-      ):
-        pass
-    yield Recorded(directory, *files.complete()) if hosts.is_primary() else None
+        progress = while_running.enter_context(Progress(console()))
+        watchers += [files, progress]
+      ended: dict[str, bool] = {}
+      while chosen := search(ended):
+        known = _reached(files, chosen)
+        missing = {name for name in chosen if name not in known}
+        if hosts.is_primary():
+          progress.expect(len(missing))
+        for _ in run(
+          cells,
+          seed=seed,
+          num_trials=num_trials,
+          lanes=FLAGS.lanes,
+          finished=set(names) - missing,
+          watchers=watchers,
+          keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
+          stopping=lambda: stop.requested,
+          programs=programs,
+        ):
+          pass
+        ended.update(_reached(files, chosen))
+    yield Recorded(directory, *files.complete()) if files else None
+
+
+def _reached(files: TrialFiles | None, names: Sequence[str]) -> dict[str, bool]:
+  """Which of these trials are recorded, and whether they reached all their thresholds.
+
+  Args:
+    files: of the primary process; None in the others.
+    names: of the trials.
+  """
+  reached = files.reached if files else {}
+  values = hosts.from_primary(np.array([reached.get(name, -1) for name in names]))
+  pairs = zip(names, values.tolist(), strict=True)
+  return {name: bool(value) for name, value in pairs if value >= 0}

@@ -102,13 +102,38 @@ def run(module, directory, *arguments):
     return done.stdout, list(csv.DictReader(file))
 
 
+LOGISTIC = (
+  "--models=tests.test_erm:Logistic", "--contexts=6", "--sparsity=2", "--num_test=500",
+  "--learning_rate=0.05", "--max_steps=200", "--accuracy_level=0.98",
+)  # fmt: skip
+
+
+@pytest.mark.faults
+def test_a_search_ends_where_the_grid_does_and_goes_on_where_it_stopped(tmp_path):
+  sizes = "--sample_sizes=5,10,15,20,30,40"
+  program = "boolean_sample_complexity"
+  _, grid = run(program, tmp_path / "grid", *LOGISTIC, sizes, "--num_trials=20")
+  search = (*LOGISTIC, sizes, "--search=adaptive", "--num_trials=20")
+  _, rows = run(program, tmp_path / "search", *search)
+  assert len(rows) == 20
+  assert all(row in grid for row in rows)  # trials of the same index are the same
+  tried = [int(row["sample_size"]) for row in rows]
+  assert len(set(tried)) > 2
+  found = [
+    json.loads((tmp_path / name / "summary.json").read_text())["critical"][0]
+    for name in ("grid", "search")
+  ]
+  assert found[1]["low"] < found[0]["size"] < found[1]["high"]
+  trials = tmp_path / "search/trials.csv"
+  whole = trials.read_bytes()
+  trials.write_bytes(b"".join(whole.splitlines(keepends=True)[::2]))  # with the header
+  run(program, tmp_path / "search", *search)
+  assert trials.read_bytes() == whole
+
+
 @pytest.mark.faults
 def test_sample_sizes_end_to_end(tmp_path):
-  arguments = (
-    "--models=tests.test_erm:Logistic", "--contexts=6", "--sparsity=2",
-    "--sample_sizes=4,60", "--num_trials=3", "--num_test=500", "--learning_rate=0.05",
-    "--max_steps=200", "--accuracy_level=0.98",
-  )  # fmt: skip
+  arguments = (*LOGISTIC, "--sample_sizes=4,60", "--num_trials=3")
   output, rows = run("boolean_sample_complexity", tmp_path / "run", *arguments)
   assert list(rows[0]) == [
     "task", "model", "length", "sample_size", "trial", "accuracy", "steps", "outcome",

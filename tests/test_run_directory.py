@@ -43,7 +43,7 @@ def opened(tmp_path):
 
 def test_records_survive_and_are_sorted(opened, tmp_path):
   files = opened()
-  assert not files.finished
+  assert not files.reached
   files.ended(result(2))
   files.ended(result(0, samples=160))
   appended = (tmp_path / "run/trials.csv").read_text()
@@ -55,7 +55,7 @@ def test_records_survive_and_are_sorted(opened, tmp_path):
   ]
   files = opened()  # as after a kill
   name = "task=qstr/model=m/length=3/trial={}".format
-  assert files.finished == {name(0), name(2)}
+  assert files.reached == {name(0): False, name(2): False}  # one of two thresholds
   files.ended(result(1))
   records, curves = files.complete()
   assert records["trial"].tolist() == [0, 0, 1, 1, 2, 2]
@@ -70,7 +70,7 @@ def test_records_survive_and_are_sorted(opened, tmp_path):
   assert not (tmp_path / "run/checkpoints").exists()
   # Complete, and opened once more: nothing is left to do, nothing is lost.
   files = opened()
-  assert len(files.finished) == 3
+  assert len(files.reached) == 3
   again, _ = files.complete()
   np.testing.assert_array_equal(again, records)
 
@@ -83,7 +83,7 @@ def test_a_line_cut_short_costs_its_trial_only(opened, tmp_path):
   path.write_text(path.read_text()[:-7])
   with pytest.warns(UserWarning, match="cut short"):
     files = opened()
-  assert files.finished == {"task=qstr/model=m/length=3/trial=0"}
+  assert set(files.reached) == {"task=qstr/model=m/length=3/trial=0"}
   assert "qstr,m,3,1" not in path.read_text()
 
 

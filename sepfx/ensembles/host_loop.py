@@ -19,14 +19,14 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, RESUME, START, KeyData, Lanes
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.errors import Interrupted, require
-from sepfx.training import State
+from sepfx.training import Seeds, State
 
 # Lanes a device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
 # digits.
 _VMAPPED_LANES = 32
 # Share of a device's memory that one cell's program may take: one runs, one may run
-# beside it and the next are compiled.
+# beside it.
 _MEMORY_SHARE = 0.3
 # Cells whose programs are compiled while an earlier one runs.
 _COMPILING_AHEAD = 2
@@ -95,6 +95,7 @@ def run(
   watchers: Sequence[Watcher] = (),
   keeper: Keeper | None = None,
   stopping: Callable[[], bool] = lambda: False,
+  programs: dict[str, Lanes] | None = None,
 ) -> Iterator[Result]:
   """Runs every cell's trials and yields each result when its trial ends.
 
@@ -113,6 +114,8 @@ def run(
     watchers: told of everything that happens.
     keeper: keeps the trials in progress, so that a later run goes on with them.
     stopping: asked after every dispatch whether to save and stop.
+    programs: of cells, by name, that an earlier run on the same devices compiled;
+      those compiled here are added.
 
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
@@ -121,16 +124,18 @@ def run(
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
   require(lanes >= 0, "lanes", lanes, "an integer >= 1, or 0 to choose")
+  waiting = {}
   for cell in cells:
-    cell.trial.task.check_draw(cell.seeds(seed, num_trials).task)
+    unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
+    if unfinished:
+      seeds = cell.seeds(seed, num_trials)
+      cell.trial.task.check_draw(seeds.task)
+      waiting[cell.name] = (cell, unfinished, seeds)
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
-  queues = [
-    _Queue(cell, seed, num_trials, finished, parked.get(cell.name, {})) for cell in cells
-  ]
   return _run(
-    [queue for queue in queues if queue.waiting],
-    _Compiler(devices, lanes),
+    [_Queue(*own, parked.get(name, {})) for name, own in waiting.items()],
+    _Compiler(devices, lanes, programs),
     watchers,
     keeper,
     stopping,
@@ -147,21 +152,26 @@ class _Queue:
     key_data: of all the cell's trials.
   """
 
-  def __init__(self, cell: Cell, seed: int, num_trials: int, finished, parked):
+  def __init__(self, cell: Cell, unfinished: Sequence[int], seeds: Seeds, parked):
     self.cell = cell
-    unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
     self.parked = {k: parked[k] for k in unfinished if k in parked}
     self.waiting = deque(sorted(unfinished, key=lambda k: k not in self.parked))
     self.key_data: KeyData = tuple(
-      np.asarray(jax.random.key_data(keys)) for keys in cell.seeds(seed, num_trials)
+      np.asarray(jax.random.key_data(keys)) for keys in seeds
     )
 
 
 class _Compiler:
   """Compiles a cell's program, with as many lanes as are asked for and fit."""
 
-  def __init__(self, devices: Sequence[jax.Device], lanes: int):
+  def __init__(
+    self,
+    devices: Sequence[jax.Device],
+    lanes: int,
+    programs: dict[str, Lanes] | None,
+  ):
     self.devices = devices
+    self._programs = programs
     self._mapped = devices[0].platform == "cpu"
     self._lanes = lanes or (1 if self._mapped else _VMAPPED_LANES)
     own = [device for device in devices if device.process_index == jax.process_index()]
@@ -170,6 +180,13 @@ class _Compiler:
     self._budget = _MEMORY_SHARE * limit if limit else None
 
   def __call__(self, cell: Cell) -> Lanes:
+    if self._programs is None:
+      return self._compile(cell)
+    if cell.name not in self._programs:
+      self._programs[cell.name] = self._compile(cell)
+    return self._programs[cell.name]
+
+  def _compile(self, cell: Cell) -> Lanes:
     width = self._lanes
     while True:
       try:
@@ -186,6 +203,8 @@ class _Compiler:
   def narrow(self, width: int, error: jax.errors.JaxRuntimeError) -> None:
     """After this error with `width` lanes, compiles with half as many at most."""
     self._lanes = _narrower(width, error)
+    if self._programs is not None:
+      self._programs.clear()
 
 
 def _narrower(width: int, error: jax.errors.JaxRuntimeError) -> int:
@@ -309,8 +328,7 @@ def _run(queues: list[_Queue], compiler: _Compiler, watchers, keeper, stopping):
   with ThreadPoolExecutor(max_workers=_COMPILING_AHEAD) as pool:
     try:
       while True:
-        # Cells are compiled ahead while earlier ones run; no more than that, because
-        # each holds its lanes' memory.
+        # Cells are compiled ahead while earlier ones run.
         for queue in itertools.islice(uncompiled, 1 + _COMPILING_AHEAD - len(unopened)):
           unopened.append((queue, pool.submit(compiler, queue.cell)))
         if not (open_cells or unopened):
@@ -369,6 +387,9 @@ def _run(queues: list[_Queue], compiler: _Compiler, watchers, keeper, stopping):
             for watcher in watchers:
               watcher.ended(result)
             yield result
+        for opened in open_cells:
+          if not (opened.running or opened.has_waiting):
+            opened.lanes.clear()
         open_cells = [c for c in open_cells if c.running or c.has_waiting]
     finally:
       for _, unneeded in unopened:

@@ -141,7 +141,8 @@ def _advance_vmapped(trial: Trial):
 class Lanes:
   """L lanes of one cell's trials on a one-axis mesh of devices.
 
-  Lane l lives on device l // lanes_per_device. The program is compiled once, here.
+  Lane l lives on device l // lanes_per_device. The program is compiled once, here; the
+  lanes take memory from their first use on.
 
   Attributes:
     num_lanes: L, over all devices.
@@ -188,13 +189,13 @@ class Lanes:
       out_specs=(lanes, lanes),
       check_vma=False,
     )
-    # `active` is False in a blank lane: it is idle until it is refilled.
-    self._slots = hosts.place(self._blank(trial), self._sharding)
+    self._slots: Slots | None = None
+    self._shapes = self._shapes_of(trial)
     key_data = np.zeros((self.num_lanes, 2), np.uint32)
     refill = np.full(self.num_lanes, CONTINUE, np.int32)
     arguments = self._arguments((key_data, key_data), refill, 1)
     self._program = (
-      jax.jit(sharded, donate_argnums=0).lower(self._slots, *arguments).compile()
+      jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
     )
     memory: Any = self._program.memory_analysis()
     self.bytes_per_device: int = (
@@ -207,7 +208,7 @@ class Lanes:
   @property
   def states(self) -> State:
     """The trials in the lanes, sharded over the devices."""
-    return self._slots.state
+    return self._held().state
 
   def advance(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> Report:
     """Starts to advance every lane by up to `num_steps` steps, in one dispatch.
@@ -222,7 +223,7 @@ class Lanes:
       The report, still being computed, on the devices.
     """
     self._slots, report = self._program(
-      self._slots, *self._arguments(key_data, refill, num_steps)
+      self._held(), *self._arguments(key_data, refill, num_steps)
     )
     return report
 
@@ -241,16 +242,28 @@ class Lanes:
       for row, value in zip(jax.tree.leaves(rows), jax.tree.leaves(state), strict=True):
         row[lane] = value
     rows, chosen = hosts.place((rows, chosen), self._sharding)
-    self._slots = self._slots._replace(state=_choose(chosen, rows, self.states))
+    state = _choose(chosen, rows, self.states)
+    self._slots = self._held()._replace(state=state)
 
-  def _blank(self, trial: Trial) -> Slots:
+  def clear(self) -> None:
+    """Empties the lanes and gives their memory back."""
+    self._slots = None
+
+  def _held(self) -> Slots:
+    if self._slots is None:
+      # `active` is False in a blank lane: it is idle until it is refilled.
+      blank = jax.tree.map(lambda own: np.zeros(own.shape, own.dtype), self._shapes)
+      self._slots = hosts.place(blank, self._sharding)
+    return self._slots
+
+  def _shapes_of(self, trial: Trial) -> Slots:
     seeds = Seeds(keys.key(0), keys.key(0))
+    one = Slots(trial.state_shapes(), jax.eval_shape(lambda: _world(trial, seeds)))
     return jax.tree.map(
-      lambda shape: np.zeros((self.num_lanes, *shape.shape), shape.dtype),
-      Slots(
-        trial.state_shapes(),
-        jax.eval_shape(lambda: _world(trial, seeds)),
+      lambda own: jax.ShapeDtypeStruct(
+        (self.num_lanes, *own.shape), own.dtype, sharding=self._sharding
       ),
+      one,
     )
 
   def _arguments(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> tuple:

@@ -21,11 +21,10 @@ class Progress(Watcher):
   A context manager.
   """
 
-  def __init__(self, num_trials: int, console: rich.console.Console | None = None):
-    """Starts.
+  def __init__(self, console: rich.console.Console | None = None):
+    """Expects no trials yet.
 
     Args:
-      num_trials: trials that are to run, over all cells.
       console: where to write; None for standard output.
     """
     self._console = console or rich.console.Console()
@@ -40,8 +39,8 @@ class Progress(Watcher):
       console=self._console,
       disable=not self._console.is_terminal,
     )
-    self._total, self._done, self._samples = num_trials, 0, 0
-    self._task = self._bar.add_task("", total=num_trials, rate="", left="")
+    self._total, self._done, self._samples = 0, 0, 0
+    self._task = self._bar.add_task("", total=0, rate="", left="")
     self._start = self._last_line = time.monotonic()
     self._what = ""
 
@@ -51,6 +50,11 @@ class Progress(Watcher):
 
   def __exit__(self, *_: object) -> None:
     self._bar.stop()
+
+  def expect(self, num_trials: int) -> None:
+    """Says that so many more trials are to run."""
+    self._total += num_trials
+    self._bar.update(self._task, total=self._total)
 
   def compiling(self, cell: Cell) -> None:
     self._show(f"compiling {_description(cell)}")
@@ -84,4 +88,6 @@ class Progress(Watcher):
 
 def _description(cell: Cell) -> str:
   coordinates = cell.coordinates
-  return f"{coordinates['model']} N={coordinates['length']}"
+  text = f"{coordinates['model']} N={coordinates['length']}"
+  size = coordinates.get("sample_size")
+  return f"{text} m={size}" if size else text

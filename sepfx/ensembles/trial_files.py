@@ -34,11 +34,7 @@ from sepfx.errors import InvalidSetting
 
 
 class TrialFiles(Watcher):
-  """The records of a run on disk.
-
-  Attributes:
-    finished: names of the trials (`trial_name`) that were recorded before.
-  """
+  """The records of a run on disk."""
 
   def __init__(self, directory: RunDirectory, cells: Sequence[Cell], num_trials: int):
     """Reads what is there.
@@ -62,7 +58,13 @@ class TrialFiles(Watcher):
         self._names[*coordinates, str(k)] = name
         self._thresholds[name] = cell.trial.protocol.thresholds
     self._rows = self._read_trials()
-    self.finished = frozenset(self._rows)
+
+  @property
+  def reached(self) -> dict[str, bool]:
+    """Whether a trial reached all its thresholds, by name (`trial_name`), if recorded."""
+    return {
+      name: all(row[-1] == "reached" for row in rows) for name, rows in self._rows.items()
+    }
 
   def ended(self, result: Result) -> None:
     """Records a trial: its curve first, so that a row promises a curve."""

@@ -71,7 +71,7 @@ class TensorBoard(Watcher):
         "tensorboard", True, "an installation of sepfx[tensorboard]"
       ) from error
     self._writer, self._path = Writer, path
-    for name in files.finished:
+    for name in files.reached:
       if not (path / name).exists():
         self._write(name, files.curve(name))
 
