@@ -1,5 +1,29 @@
-"""What theory says of the tasks: floors and bounds, as functions."""
+"""What theory says of the tasks and models: floors and bounds, as functions."""
 
+from sepfx.theory.capacity import (
+  HeadNorms,
+  LayerNorms,
+  Norms,
+  deep_capacity,
+  generalisation_bound,
+  head_norms,
+  heads_capacity,
+  linear_log_covering,
+  matrix_capacity,
+  norms,
+)
 from sepfx.theory.exhaustive import exhaustive_success
 
-__all__ = ["exhaustive_success"]
+__all__ = [
+  "HeadNorms",
+  "LayerNorms",
+  "Norms",
+  "deep_capacity",
+  "exhaustive_success",
+  "generalisation_bound",
+  "head_norms",
+  "heads_capacity",
+  "linear_log_covering",
+  "matrix_capacity",
+  "norms",
+]
