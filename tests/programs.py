@@ -41,3 +41,13 @@ def complete(*arguments, **settings):
   output, errors = process.communicate(timeout=300)
   assert process.returncode == 0, errors
   assert not output
+
+
+def check_preset_says_what_it_is(preset):
+  """What it reproduces, what it should find, how long it takes, how it is run."""
+  text = preset.read_text()
+  assert text.startswith("#")
+  reproduces = "eproduces" if "quick" in preset.stem else "ublished"
+  for word in (reproduces, "hould find", "Takes"):
+    assert word in text
+  assert f"--flagfile=experiments/flags/{preset.name}" in text

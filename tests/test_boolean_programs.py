@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.programs import check_preset_says_what_it_is
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 BAD = {
@@ -88,6 +90,16 @@ def test_functions_are_accepted():
   arguments = [[f"--function={each}", "--contexts=9"] for each in functions]
   cells = parsed("boolean_sample_complexity", arguments)
   assert cells == ["5 cells"] * len(functions)
+
+
+def test_presets_say_what_they_are():
+  presets = sorted((ROOT / "experiments/flags").glob("boolean_*.cfg"))
+  assert len(presets) == 2
+  for preset in presets:
+    check_preset_says_what_it_is(preset)
+  arguments = [[f"--flagfile={preset}"] for preset in presets]
+  cells = parsed("boolean_sample_complexity", arguments)
+  assert cells == ["176 cells", "21 cells"]  # 11 x 16, as published
 
 
 def run(module, directory, *arguments):

@@ -130,10 +130,10 @@ def grid(
       else:
         name = model
         module = models_lib.build(model, own_task, num_heads=num_heads)
+      protocol.trial(own_task, own_test, module).check_model(name)
       for own_protocol in protocols:
         own_protocol = _with_fractions(own_protocol, uniform_fractions, own_test)
         trial = own_protocol.trial(own_task, own_test, module)
-        trial.check_model(name)
         cells.append(Cell(name, trial, task_draw))
   names = [cell.name for cell in cells]
   for name in names:

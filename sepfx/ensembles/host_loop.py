@@ -168,7 +168,7 @@ class _Compiler:
     self,
     devices: Sequence[jax.Device],
     lanes: int,
-    programs: dict[str, Lanes] | None,
+    programs: dict[str, Lanes] | None = None,
   ):
     self.devices = devices
     self._programs = programs
