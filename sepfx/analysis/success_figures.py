@@ -61,23 +61,28 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(shown)))
   for length, colour, style in zip(shown, colours, STYLES, strict=False):
     own = [cell for cell in cells if cell["length"] == length]
-    axis.errorbar(
-      [cell["sample_size"] for cell in own],
-      [cell["fraction"] for cell in own],
-      [cell["error"] for cell in own],
+    sizes = [cell["sample_size"] for cell in own]
+    fractions = [cell["fraction"] for cell in own]
+    errors = [cell["error"] for cell in own]
+    axis.errorbar(sizes, fractions, errors, fmt="none", color=colour, capsize=2)
+    most = max(cell["trials"] for cell in own)
+    axis.scatter(
+      sizes,
+      fractions,
+      [
+        40 * cell["trials"] / most for cell in own
+      ],  # a search has more at some than others
       color=colour,
       marker=style["marker"],
-      linestyle="none",
-      capsize=2,
       label=f"T = {length}",
     )
     (critical,) = (
       c for c in summary["critical"] if (c["model"], c["length"]) == (model, length)
     )
     if critical["size"] is not None:
-      sizes = np.linspace(own[0]["sample_size"], own[-1]["sample_size"], 200)
-      x = critical["steepness"] * np.log(sizes / critical["size"])
-      axis.plot(sizes, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
+      fine = np.linspace(sizes[0], sizes[-1], 200)
+      x = critical["steepness"] * np.log(fine / critical["size"])
+      axis.plot(fine, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
@@ -114,7 +119,7 @@ def _draw_critical(axis: matplotlib.axes.Axes, models, summary) -> None:
   if summary["floor"]:
     floor = np.array(summary["floor"])
     label = "tries all subsets (no learner is below)"
-    axis.plot(*floor.T, color="black", linestyle=":", label=label)
+    axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
   ticks = sorted({c["length"] for c in summary["critical"]})
   axis.set_xticks(ticks, list(map(str, ticks)))
