@@ -62,7 +62,7 @@ def _cells(settings: dict) -> list[Cell]:
   steps, every = settings["max_steps"], settings["check_every"]
   require(steps >= every, "max_steps", steps, f"at least check_every = {every}")
   protocol = Online(
-    thresholds=(1 - level,),
+    thresholds=(round(1 - level, 12),),  # 0.01, not 0.010000000000000009
     optimizer=command_line.adam_with_kernel_decay(settings),
     batch_size=settings["batch_size"],
     check_every=every,
