@@ -191,6 +191,7 @@ def _reached(files: TrialFiles | None, names: Sequence[str]) -> dict[str, bool]:
     names: of the trials.
   """
   reached = files.reached if files else {}
-  values = hosts.from_primary(np.array([reached.get(name, -1) for name in names]))
+  # Of one kind in all processes: True and False alone would make an array of bytes.
+  values = hosts.from_primary(np.array([reached.get(name, -1) for name in names], int))
   pairs = zip(names, values.tolist(), strict=True)
   return {name: bool(value) for name, value in pairs if value >= 0}
