@@ -158,13 +158,13 @@ def _cells(settings: dict) -> list[Cell]:
 
 
 class _Adaptive:
-  """Trials chosen round by round, a model's at one T by how its earlier ones ended.
+  """A `running.Search`: a model's trials at one T by how its earlier ones there ended.
 
   The choices follow from the outcomes alone: a run that was interrupted makes them again.
   """
 
   def __init__(self, cells: list[Cell], num_trials: int):
-    self._num_trials = num_trials
+    self._each = num_trials
     self._groups: dict[tuple[str, int], dict[int, Cell]] = {}
     for cell in cells:
       group = self._groups.setdefault((cell.model_name, cell.trial.task.length), {})
@@ -172,6 +172,7 @@ class _Adaptive:
     self._chosen: dict[tuple[str, int], list[tuple[int, str]]] = {
       key: [] for key in self._groups
     }
+    self.num_trials = num_trials * len(self._groups)
 
   def __call__(self, ended: Mapping[str, bool]) -> list[str]:
     names = []
@@ -181,7 +182,7 @@ class _Adaptive:
         np.array([size for size, _ in before], int),
         np.array([ended[name] for _, name in before], bool),
       )
-      number = min(-(-self._num_trials // _ROUNDS), self._num_trials - len(before))
+      number = min(-(-self._each // _ROUNDS), self._each - len(before))
       for size in success.choose_sizes(counts, np.array(sorted(cells)), number).tolist():
         trial = sum(earlier == size for earlier, _ in before)
         before.append((size, trial_name(cells[size], trial)))

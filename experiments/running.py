@@ -10,8 +10,8 @@ import faulthandler
 import os
 import pathlib
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -114,9 +114,33 @@ class Recorded(NamedTuple):
   curves: dict[str, np.ndarray]
 
 
-# Called once a round, with how all trials chosen before ended (by name, whether they
-# reached all their thresholds): the names of those to run next, none when it is done.
-Search = Callable[[Mapping[str, bool]], Sequence[str]]
+class Search(Protocol):
+  """Chooses the trials of a run round by round.
+
+  Attributes:
+    num_trials: how many it will have chosen at its end.
+  """
+
+  num_trials: int
+
+  def __call__(self, ended: Mapping[str, bool]) -> Sequence[str]:
+    """Returns the names of the trials to run next, none when it is done.
+
+    Called once a round.
+
+    Args:
+      ended: of all trials chosen before, whether they reached all their thresholds.
+    """
+
+
+class _Everything:
+  """All trials in one round."""
+
+  def __init__(self, names: Sequence[str]):
+    self._names, self.num_trials = names, len(names)
+
+  def __call__(self, ended: Mapping[str, bool]) -> Sequence[str]:
+    return () if ended else self._names
 
 
 @contextlib.contextmanager
@@ -147,7 +171,7 @@ def recorded(
   path = pathlib.Path(FLAGS.output_dir)
   names = [trial_name(cell, k) for cell in cells for k in range(num_trials)]
   programs: dict[str, Lanes] | None = {} if search else None
-  search = search or (lambda ended: () if ended else names)
+  search = search or _Everything(names)
   with contextlib.ExitStack() as whole:
     with contextlib.ExitStack() as while_running:
       watchers: list[Watcher] = []
@@ -159,14 +183,12 @@ def recorded(
           watchers.append(TensorBoard(path / "tensorboard", files))
         if FLAGS.profile:
           watchers.append(while_running.enter_context(Profile(path / "profile")))
-        progress = while_running.enter_context(Progress(console()))
-        watchers += [files, progress]
+        progress = Progress(search.num_trials - len(files.reached), console())
+        watchers += [files, while_running.enter_context(progress)]
       ended: dict[str, bool] = {}
       while chosen := search(ended):
         known = _reached(files, chosen)
         missing = {name for name in chosen if name not in known}
-        if hosts.is_primary():
-          progress.expect(len(missing))
         for _ in run(
           cells,
           seed=seed,

@@ -99,7 +99,7 @@ class Posterior(NamedTuple):
   weights: np.ndarray
 
   def critical(self, levels: Any) -> np.ndarray:
-    """Returns quantiles of m_crit."""
+    """Returns the quantiles of m_crit at these levels, an array of their shape."""
     marginal = np.sum(self.weights, axis=1)
     below = np.cumsum(marginal) - marginal / 2
     return np.exp(np.interp(levels, below, self.log_critical))
@@ -109,7 +109,7 @@ class Posterior(NamedTuple):
     return float(np.exp(np.sum(self.weights @ np.log(_STEEPNESS))))
 
   def chance(self, sizes: np.ndarray) -> np.ndarray:
-    """Returns the mean of P(success | m) at each of these sizes."""
+    """Returns the mean of P(success | m) at each of these sizes, [k]."""
     offset = np.log(sizes)[:, None, None] - self.log_critical[:, None]
     return np.sum(self.weights * scipy.special.expit(_STEEPNESS * offset), axis=(1, 2))
 
@@ -139,6 +139,9 @@ def choose_sizes(counts: Counts, sizes: np.ndarray, number: int) -> np.ndarray:
     counts: trials so far; may be empty.
     sizes: those that can be tried, ascending.
     number: of trials.
+
+  Returns:
+    A size for each, [number].
   """
   heights = 0.5 + _SPREAD * ((np.arange(number) + 0.5) / number - 0.5)
   chance = posterior(counts, sizes).chance(sizes)
@@ -152,6 +155,7 @@ class Critical(NamedTuple):
     size: the median of the posterior of m_crit; NaN if all trials succeeded or none
       did.
     low, high: its 95% interval.
+    steepness: k of the success curve, the geometric mean of its posterior; NaN likewise.
     on_grid: the published definition, the smallest sample size at which more than half
       of the trials succeeded; NaN if there is none.
     grid_error: its standard error from 50 resamples of the trials, as published, over
@@ -161,6 +165,7 @@ class Critical(NamedTuple):
   size: float
   low: float
   high: float
+  steepness: float
   on_grid: float
   grid_error: float
 
@@ -176,9 +181,10 @@ def critical_size(counts: Counts) -> Critical:
   known = [size for size in resampled if not np.isnan(size)]
   error = float(np.std(known)) if known else np.nan
   if not _has_both(counts):
-    return Critical(np.nan, np.nan, np.nan, first, error)
-  low, size, high = posterior(counts, counts.sizes).critical(_INTERVAL).tolist()
-  return Critical(size, low, high, first, error)
+    return Critical(np.nan, np.nan, np.nan, np.nan, first, error)
+  own = posterior(counts, counts.sizes)
+  low, size, high = own.critical(_INTERVAL).tolist()
+  return Critical(size, low, high, own.steepness(), first, error)
 
 
 def critical_ratio(larger: Counts, smaller: Counts) -> tuple[float, float, float]:
@@ -288,15 +294,11 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
           }
         )
       found = critical_size(counts)
-      steepness = None
-      if _has_both(counts):
-        steepness = posterior(counts, counts.sizes).steepness()
       critical.append(
         {
           "model": model,
           "length": length,
           **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
-          "steepness": steepness,
         }
       )
     known = [length for length, own in by_length.items() if _has_both(own)]

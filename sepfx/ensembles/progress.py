@@ -21,10 +21,11 @@ class Progress(Watcher):
   A context manager.
   """
 
-  def __init__(self, console: rich.console.Console | None = None):
-    """Expects no trials yet.
+  def __init__(self, num_trials: int, console: rich.console.Console | None = None):
+    """Starts.
 
     Args:
+      num_trials: trials that are to run, over all cells.
       console: where to write; None for standard output.
     """
     self._console = console or rich.console.Console()
@@ -39,8 +40,8 @@ class Progress(Watcher):
       console=self._console,
       disable=not self._console.is_terminal,
     )
-    self._total, self._done, self._samples = 0, 0, 0
-    self._task = self._bar.add_task("", total=0, rate="", left="")
+    self._total, self._done, self._samples = num_trials, 0, 0
+    self._task = self._bar.add_task("", total=num_trials, rate="", left="")
     self._start = self._last_line = time.monotonic()
     self._what = ""
 
@@ -50,11 +51,6 @@ class Progress(Watcher):
 
   def __exit__(self, *_: object) -> None:
     self._bar.stop()
-
-  def expect(self, num_trials: int) -> None:
-    """Says that so many more trials are to run."""
-    self._total += num_trials
-    self._bar.update(self._task, total=self._total)
 
   def compiling(self, cell: Cell) -> None:
     self._show(f"compiling {_description(cell)}")
