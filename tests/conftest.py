@@ -11,6 +11,6 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
 import hypothesis
 
 hypothesis.settings.register_profile(
-  "sepfx", deadline=None, derandomize=True, max_examples=3
+  "sepfx", deadline=None, derandomize=True, max_examples=5
 )
 hypothesis.settings.load_profile("sepfx")

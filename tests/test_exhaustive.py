@@ -14,7 +14,8 @@ SIZES = np.array([8, 12, 20])
 
 
 @pytest.mark.parametrize(
-  "function", [FUNCTIONS["parity"], TruthTable((0, 1, 0, 0, 1, 1, 0, 1))]
+  "function",
+  [FUNCTIONS["and"], FUNCTIONS["parity"], TruthTable((0, 1, 0, 0, 1, 1, 0, 1))],
 )
 def test_chance_is_that_of_a_plain_search(function):
   task = SparseBoolean(length=9, function=function)

@@ -179,6 +179,18 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   assert again.returncode == 0, again.stderr
   assert (directory / "trials.csv").read_text() == whole
 
+  other = run(tmp_path, "--seed=1")
+  assert other.returncode == 2
+  assert other.stderr.startswith("error: --output_dir: got ")
+  assert "seed (there 0, here 1)" in other.stderr
+  assert (directory / "trials.csv").read_text() == whole
+
+
+@pytest.mark.faults
+def test_one_figure_of_several_runs(tmp_path):
+  done = run(tmp_path)
+  assert done.returncode == 0, done.stderr
+  directory = tmp_path / "run"
   other_lengths(directory, tmp_path / "second", {2: 4, 3: 5})
   second = ("--lengths=4,5", f"--beside={directory}")
   for arguments, message in (

@@ -65,13 +65,13 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
     fractions = [cell["fraction"] for cell in own]
     errors = [cell["error"] for cell in own]
     axis.errorbar(sizes, fractions, errors, fmt="none", color=colour, capsize=2)
+    # A search has more trials at some sizes than at others.
     most = max(cell["trials"] for cell in own)
+    areas = [40 * cell["trials"] / most for cell in own]
     axis.scatter(
       sizes,
       fractions,
-      [
-        40 * cell["trials"] / most for cell in own
-      ],  # a search has more at some than others
+      areas,
       color=colour,
       marker=style["marker"],
       label=f"T = {length}",

@@ -40,8 +40,8 @@ class _Block(nn.Module):
     shape = (d, heads, d // heads)
     zeros = nn.initializers.zeros_init()
     self.standardise, self.mlp_norm = _Standardise(), _LayerNorm()
-    # The layer norm before attention is in two parts, of which one row takes only this
-    # one for every token.
+    # The layer norm before attention, in two parts: where one row is computed, tokens
+    # are standardised only (see `_read_by_one`).
     self.attention_scale = self.param("attention_scale", nn.initializers.ones, (d,))
     self.attention_bias = self.param("attention_bias", zeros, (d,))
     self.query_kernel = self.param("query_kernel", _INIT, shape)
