@@ -169,6 +169,7 @@ def test_risks():
   np.testing.assert_allclose(risk, 1.0, rtol=0.05)
 
 
+@pytest.mark.faults
 def test_epochs_go_once_through_every_prompt():
   task = QSTR(length=2, token_dim=2)
   # Plain gradient descent at rate zero: the mean over batches of fixed predictions.
