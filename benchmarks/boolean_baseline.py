@@ -1,7 +1,8 @@
-"""The published AND trial, as one would write it in eager PyTorch today.
+"""The published Boolean trials, as one would write them in eager PyTorch today.
 
 A one-layer pre-layer-norm Transformer read at its [CLS] token, of which alone the
-query, the MLP and the read-out are computed. Only `benchmarks.boolean_speed` uses it.
+query, the MLP and the read-out are computed. Only `benchmarks.boolean_speed` and
+`benchmarks.parity` use it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,35 @@ class ClsTransformer(nn.Module):
     return self.read_out(self.last_norm(row))[:, 0]
 
 
+def adam_with_kernel_decay(model: nn.Module) -> torch.optim.Optimizer:
+  """Adam, with decoupled decay on linear weight matrices alone."""
+  kernels, others = [], []
+  for module in model.modules():
+    for name, parameter in module.named_parameters(recurse=False):
+      decayed = isinstance(module, nn.Linear) and name == "weight"
+      (kernels if decayed else others).append(parameter)
+  groups = [
+    {"params": kernels, "weight_decay": 1e-4},
+    {"params": others, "weight_decay": 0.0},
+  ]
+  return torch.optim.AdamW(groups, lr=1e-3)
+
+
+def train_step(
+  model: nn.Module,
+  optimizer: torch.optim.Optimizer,
+  bits: torch.Tensor,
+  labels: torch.Tensor,
+  clip_norm: float,
+) -> None:
+  """One step on the batch's mean cross-entropy; `clip_norm` 0 does not clip."""
+  optimizer.zero_grad(set_to_none=True)
+  nn.functional.cross_entropy(model(bits), labels).backward()
+  if clip_norm:
+    nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+  optimizer.step()
+
+
 class Trial:
   """One trial in progress.
 
@@ -66,18 +96,7 @@ class Trial:
 
   def __init__(self, length: int, num_samples: int, device: torch.device):
     self.model = ClsTransformer(length).to(device)
-    kernels, others = [], []
-    for module in self.model.modules():
-      for name, parameter in module.named_parameters(recurse=False):
-        decayed = isinstance(module, nn.Linear) and name == "weight"
-        (kernels if decayed else others).append(parameter)
-    self.optimizer = torch.optim.AdamW(
-      [
-        {"params": kernels, "weight_decay": 1e-4},
-        {"params": others, "weight_decay": 0.0},
-      ],
-      lr=1e-3,
-    )
+    self.optimizer = adam_with_kernel_decay(self.model)
     hidden = torch.randperm(length)[:3]
     self.train, self.test = (self._sample(n, length, hidden, device)
                              for n in (num_samples, NUM_TEST))  # fmt: skip
@@ -93,10 +112,7 @@ class Trial:
     self.model.train()
     bits, labels = self.train
     for _ in range(check_every):
-      self.optimizer.zero_grad(set_to_none=True)
-      nn.functional.cross_entropy(self.model(bits), labels).backward()
-      nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-      self.optimizer.step()
+      train_step(self.model, self.optimizer, bits, labels, clip_norm=1.0)
     self.model.eval()
     with torch.inference_mode():
       parts = zip(*(part.split(CHUNK) for part in self.test), strict=True)

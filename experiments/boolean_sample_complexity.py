@@ -11,17 +11,19 @@ size against T. Started again on its own output directory, a run goes on where i
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import rich.console
 import rich.table
 from absl import flags
 
-from experiments import command_line, running
+from experiments import beside, command_line, running
 from sepfx.analysis import success, success_figures, summarise_success
 from sepfx.ensembles import Cell, grid, trial_name
+from sepfx.ensembles.trial_files import Finished
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import FUNCTIONS, BooleanFunction, ByCount, SparseBoolean, TruthTable
@@ -72,6 +74,8 @@ flags.DEFINE_integer("num_heads", 16, "H, heads of the transformer.")
 flags.DEFINE_bool("run_to_end", False, "Train on when a trial has succeeded.")
 flags.DEFINE_integer("seed", 0, "Seed of everything random.")
 
+# What runs that are drawn together may differ in; no two may have the same cell.
+_MAY_DIFFER = ("models", "contexts", "sample_sizes", "search", "num_trials")
 # Rounds of an adaptive search.
 _ROUNDS = 16
 # The learner that tries all subsets: simulated trials, and the sample sizes tried.
@@ -190,20 +194,21 @@ class _Adaptive:
     return names
 
 
-def _floor(cells: list[Cell]) -> dict[int, float]:
+def _floor(task: SparseBoolean, lengths: Iterable[int]) -> dict[int, float]:
   """Critical sizes of the learner that tries all subsets, by T.
 
   Of no T where labels have noise or the subset is given, nor of one at which half of its
   trials fail with 64 samples.
   """
-  floor = {}
-  for task in {cell.trial.task.length: cell.trial.task for cell in cells}.values():
-    if task.noise or task.subset:
-      return {}
-    chance = exhaustive_success(task, _FLOOR_SIZES, _FLOOR_TRIALS, seed=0)
+  floor: dict[int, float] = {}
+  if task.noise or task.subset:
+    return floor
+  for length in lengths:
+    at_length = dataclasses.replace(task, length=length)
+    chance = exhaustive_success(at_length, _FLOOR_SIZES, _FLOOR_TRIALS, seed=0)
     most = np.flatnonzero(chance > 0.5)
     if len(most):
-      floor[task.length] = float(_FLOOR_SIZES[most[0]])
+      floor[length] = float(_FLOOR_SIZES[most[0]])
   return floor
 
 
@@ -237,15 +242,19 @@ def main() -> None:
   stop = running.start()
   settings = _settings()
   cells = _cells(settings)
+  others = beside.read(settings, cells, _MAY_DIFFER)
   console = running.console()
   adaptive = settings["search"] == "adaptive"
   search = _Adaptive(cells, settings["num_trials"]) if adaptive else None
   with running.recorded(cells, settings, stop, search) as run:
     if run is None:
       return
-    summary = summarise_success(run.records, _floor(cells))
+    own = Finished(settings, run.records, run.curves)
+    records, curves = beside.joined([own, *others])
+    floor = _floor(cells[0].trial.task, np.unique(records["length"]).tolist())
+    summary = summarise_success(records, floor)
     run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    figure = success_figures.success(run.curves, summary)
+    figure = success_figures.success(curves, summary)
     command_line.write_figure(run.directory, figure)
   _print_table(console, summary)
   console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)

@@ -106,7 +106,7 @@ class Recorded(NamedTuple):
   Attributes:
     directory: open, and locked.
     records: `sepfx.ensembles.table` of all trials.
-    curves: structured arrays with fields samples, loss, exact, by trial name.
+    curves: structured arrays of `sepfx.training.Trial.curve`, by trial name.
   """
 
   directory: RunDirectory

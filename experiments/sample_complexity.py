@@ -19,12 +19,12 @@ import rich.console
 import rich.table
 from absl import flags
 
-from experiments import command_line, running
-from sepfx import InvalidSetting, Online
+from experiments import beside, command_line, running
+from sepfx import Online
 from sepfx.analysis import figures, summarise
 from sepfx.analysis.summary import at_level
-from sepfx.ensembles import TASK_DRAWS, Cell, columns, grid, table
-from sepfx.ensembles.trial_files import Finished, read_finished
+from sepfx.ensembles import TASK_DRAWS, Cell, grid
+from sepfx.ensembles.trial_files import Finished
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
@@ -82,12 +82,6 @@ flags.DEFINE_bool("screen", True, "Estimate the test loss before evaluating it i
 flags.DEFINE_string(
   "published", "", "Published means to draw beside: a file name in experiments/published."
 )
-flags.DEFINE_list(
-  "beside",
-  [],
-  "Directories of complete runs to summarise and draw together with this one; they may "
-  "differ in " + ", ".join(_MAY_DIFFER) + ".",
-)
 
 FLAGS = flags.FLAGS
 FLAGS.set_default("output_dir", "runs/sample_complexity")
@@ -95,7 +89,7 @@ FLAGS.set_default("output_dir", "runs/sample_complexity")
 
 def _settings() -> dict:
   """The settings that stand in config.json, in one form however they were given."""
-  settings = command_line.settings_of("lengths", free=("published", "beside"))
+  settings = command_line.settings_of("lengths", free=("published",))
   settings["lengths"] = command_line.numbers("lengths", int, "integers >= 2")
   settings["thresholds"] = command_line.numbers("thresholds", float, "positive numbers")[
     ::-1
@@ -158,32 +152,6 @@ def _read_published(name: str) -> figures.Published:
   return points
 
 
-def _read_beside(settings: dict, cells: list[Cell]) -> list[Finished]:
-  """Reads the runs of --beside, whose settings must go with these."""
-  taken = {cell.name for cell in cells}
-  runs = []
-  for path in FLAGS.beside:
-    try:
-      finished = read_finished(path)
-    except (OSError, ValueError, KeyError) as error:
-      takes = f"directories of complete runs ({error})"
-      raise InvalidSetting("beside", path, takes) from error
-    differing = [
-      f"{name} (there {finished.settings.get(name)!r}, here {value!r})"
-      for name, value in settings.items()
-      if name not in _MAY_DIFFER and finished.settings.get(name) != value
-    ]
-    takes = "runs of the same settings; this one differs in " + ", ".join(differing)
-    require(not differing, "beside", path, takes)
-    names = {name.rpartition("/")[0] for name in finished.curves}
-    both = sorted(taken & names)
-    takes = f"runs of other models or lengths; {', '.join(both)} would be there twice"
-    require(not both, "beside", path, takes)
-    taken |= names
-    runs.append(finished)
-  return runs
-
-
 def _print_table(
   console: rich.console.Console, levels: list[Level], summary: dict
 ) -> None:
@@ -227,15 +195,13 @@ def main() -> None:
   settings = _settings()
   cells = _cells(settings)
   published = _read_published(FLAGS.published)
-  beside = _read_beside(settings, cells)
+  others = beside.read(settings, cells, _MAY_DIFFER)
   console = running.console()
   with running.recorded(cells, settings, stop) as run:
     if run is None:
       return
-    runs = [Finished(settings, run.records, run.curves), *beside]
-    rows = (row for each in runs for row in each.records.tolist())
-    records = table(rows, columns(cells[0]))
-    curves = {name: curve for each in runs for name, curve in each.curves.items()}
+    runs = [Finished(settings, run.records, run.curves), *others]
+    records, curves = beside.joined(runs)
     budgets = [_protocol(each.settings).budget for each in runs]
     budget = np.repeat(budgets, [len(each.records) for each in runs])
     test_task = cells[0].trial.test_task

@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import running, sample_complexity
+from experiments import beside, running, sample_complexity
 from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
@@ -194,13 +194,14 @@ def test_one_figure_of_several_runs(tmp_path):
   other_lengths(directory, tmp_path / "second", {2: 4, 3: 5})
   second = ("--lengths=4,5", f"--beside={directory}")
   for arguments, message in (
-    (["--lengths=3,4"], "takes runs of other models or lengths; task=qstr/model=tests"),
-    (["--seed=1"], r"takes runs of the same settings; .* in seed \(there 0, here 1\)"),
+    (["--lengths=3,4"], "takes runs of other cells; task=qstr/model=tests"),
+    (["--seed=1"], r"takes runs that differ in models, .* in seed \(there 0, here 1\)"),
     ([f"--beside={tmp_path}"], r"takes directories of complete runs \("),
   ):
     settings = parse(*SMALL_RUN, *second, *arguments)
+    cells = sample_complexity._cells(settings)
     with pytest.raises(InvalidSetting, match=f"^beside: got .*, {message}"):
-      sample_complexity._read_beside(settings, sample_complexity._cells(settings))
+      beside.read(settings, cells, sample_complexity._MAY_DIFFER)
   drawn = run(tmp_path, *second, f"--output_dir={tmp_path / 'second'}")
   assert drawn.returncode == 0, drawn.stderr
   together = json.loads((tmp_path / "second" / "summary.json").read_text())["cells"]

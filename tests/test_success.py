@@ -173,7 +173,8 @@ def test_summary_and_figure():
   assert first["reached"] == np.sum(own["outcome"] == "reached")
   assert first["censored"] == 10 - first["reached"]
   assert [c["length"] for c in summary["critical"]] == [50, 100, 200] * 2
-  assert [r["lengths"] for r in summary["ratios"][:2]] == [[50, 100], [50, 200]]
+  pairs = [[50, 100], [50, 200], [100, 200]]
+  assert [r["lengths"] for r in summary["ratios"]] == 2 * pairs
   assert set(summary["growth"]["a"]) == {
     "log", "power", "log_likelihood", "power_likelihood",
   }  # fmt: skip

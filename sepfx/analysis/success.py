@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -270,8 +271,8 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
   Returns:
     JSON values: `cells` (a fraction of successes a model, length and sample size),
     `critical` (a critical size a model and length), `growth` (by model), `floor`; and
-    `ratios`, how much the critical size of a model grows from the smallest length to
-    each other. All with 95% intervals.
+    `ratios`, how much the critical size of a model grows from each length to each larger
+    one. All with 95% intervals.
   """
   cells, critical, ratios, growth = [], [], [], {}
   for model in dict.fromkeys(records["model"].tolist()):
@@ -302,10 +303,10 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
         }
       )
     known = [length for length, own in by_length.items() if _has_both(own)]
-    for length in known[1:]:
-      ratio, low, high = critical_ratio(by_length[length], by_length[known[0]])
+    for smaller, larger in itertools.combinations(known, 2):
+      ratio, low, high = critical_ratio(by_length[larger], by_length[smaller])
       ratios.append(
-        {"model": model, "lengths": [known[0], length], "ratio": ratio, "low": low,
+        {"model": model, "lengths": [smaller, larger], "ratio": ratio, "low": low,
          "high": high}
       )  # fmt: skip
     fitted = fit_growth(by_length)

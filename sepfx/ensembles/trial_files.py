@@ -179,7 +179,7 @@ class Finished(NamedTuple):
   Attributes:
     settings: of its config.json.
     records: `sepfx.ensembles.table` of its trials.
-    curves: structured arrays with fields samples, loss, exact, by trial name.
+    curves: structured arrays of `sepfx.training.Trial.curve`, by trial name.
   """
 
   settings: dict[str, Any]
