@@ -27,6 +27,12 @@ def simulated(critical, steepness, trials, seed=0, sizes=SIZES):
   return Counts(sizes, drawn, np.full(len(sizes), trials))
 
 
+def critical(counts):
+  """The critical size of trials at one length alone."""
+  posteriors, _ = success.success_curves({50: counts})
+  return success.critical_size(counts, posteriors.get(50))
+
+
 def test_fractions_have_wilson_intervals():
   z = scipy.stats.norm.ppf(0.975)
   for k, n in ((0, 20), (7, 20), (20, 20)):
@@ -59,9 +65,12 @@ def test_posterior_is_the_likelihood_under_its_prior():
   own = success.posterior(counts, SIZES)
   assert own.critical(expected) == pytest.approx(65, rel=2e-3)
   # With many trials it is at the truth, whatever the prior.
-  many = success.posterior(simulated(66.0, 8.0, 4000), SIZES)
+  trials = simulated(66.0, 8.0, 4000)
+  many = success.posterior(trials, SIZES)
   assert many.critical(0.5) == pytest.approx(66, rel=0.02)
-  assert many.steepness() == pytest.approx(8, rel=0.1)
+  posteriors, steepness = success.success_curves({50: trials})
+  np.testing.assert_allclose(posteriors[50].weights, many.weights, atol=1e-15)
+  assert steepness.k == pytest.approx(8, rel=0.1)
   np.testing.assert_allclose(many.chance(SIZES), 1 / (1 + (66 / SIZES) ** 8.0), atol=0.02)
 
 
@@ -82,7 +91,7 @@ def test_intervals_cover(search):
   covered = 0
   for seed in range(40):
     counts = searched(66.0, 6.0, 30, seed) if search else simulated(66.0, 6.0, 20, seed)
-    own = success.critical_size(counts)
+    own = critical(counts)
     assert own.low <= own.size <= own.high
     covered += own.low <= 66 <= own.high
   # 95% of 40 is 38; fewer than 33 has a chance of 2e-3 even at 93%.
@@ -101,7 +110,7 @@ def test_a_search_begins_wide_and_closes_in():
   widths = []
   for seed in range(10):
     counts = (searched(66.0, 10.0, 36, seed), simulated(66.0, 10.0, 6, seed))
-    found = [success.critical_size(own) for own in counts]
+    found = [critical(own) for own in counts]
     widths.append([math.log(own.high / own.low) for own in found])
   search, grid = np.mean(widths, axis=0)
   assert search < 0.9 * grid
@@ -109,19 +118,53 @@ def test_a_search_begins_wide_and_closes_in():
 
 def test_steps_and_grids_without_a_half():
   step = Counts(SIZES, np.array([0, 0, 0, 5, 5, 5]), np.full(6, 5))
-  own = success.critical_size(step)
+  own = critical(step)
   assert 60 < own.low < own.size < own.high < 80
   assert own.on_grid == 80
   for successes in (0, 5):
-    flat = success.critical_size(Counts(SIZES, np.full(6, successes), np.full(6, 5)))
+    flat = critical(Counts(SIZES, np.full(6, successes), np.full(6, 5)))
     assert math.isnan(flat.size)
     assert flat.on_grid == 20 if successes else math.isnan(flat.on_grid)
 
 
+def test_lengths_share_a_steepness():
+  counts = {50: simulated(50.0, 8.0, 5, 1), 100: simulated(80.0, 8.0, 4, 2)}
+  posteriors, steepness = success.success_curves(counts)
+  # The whole joint distribution of log m_crit at both lengths and k.
+  grids = [posteriors[length].log_critical for length in counts]
+  k = np.geomspace(1, 60, 40)
+  logs = success.log_likelihood(grids[0][:, None, None], k, counts[50])
+  logs = logs + success.log_likelihood(grids[1][:, None], k, counts[100])
+  joint = np.exp(logs - np.max(logs))
+  joint /= np.sum(joint)
+  np.testing.assert_allclose(posteriors[50].weights, np.sum(joint, axis=1), atol=1e-12)
+  np.testing.assert_allclose(posteriors[100].weights, np.sum(joint, axis=0), atol=1e-12)
+  assert k[0] < steepness.low < steepness.k < steepness.high < k[-1]
+  of_k = np.sum(joint, axis=(0, 1))
+  for value, level in ((steepness.low, 0.025), (steepness.k, 0.5)):
+    assert np.sum(of_k[k < value]) == pytest.approx(level, abs=np.max(of_k))
+  ratios = grids[1] - grids[0][:, None]
+  both = np.sum(joint, axis=2)
+  own = success.critical_ratio(posteriors[100], posteriors[50])
+  for ratio, level in zip(own, (0.5, 0.025, 0.975), strict=True):
+    share = np.sum(both[ratios < math.log(ratio)])
+    assert share == pytest.approx(level, abs=0.01)
+
+
+def test_trials_say_whether_lengths_share_a_steepness():
+  def support(*steepness):
+    each = (simulated(66.0, own, 200, k) for k, own in enumerate(steepness))
+    return success.success_curves(dict(enumerate(each)))[1].support
+
+  assert support(6.0) == pytest.approx(0)
+  assert support(6.0, 6.0, 6.0) > 2
+  assert support(3.0, 12.0) < -5
+
+
 def test_ratio_of_critical_sizes():
-  ratio, low, high = success.critical_ratio(
-    simulated(80.0, 8.0, 200, 1), simulated(50.0, 8.0, 200, 2)
-  )
+  counts = {50: simulated(50.0, 8.0, 200, 2), 100: simulated(80.0, 8.0, 200, 1)}
+  posteriors, _ = success.success_curves(counts)
+  ratio, low, high = success.critical_ratio(posteriors[100], posteriors[50])
   assert low < 1.6 < high
   assert ratio == pytest.approx(1.6, rel=0.1)
 
@@ -175,6 +218,7 @@ def test_summary_and_figure():
   assert [c["length"] for c in summary["critical"]] == [50, 100, 200] * 2
   pairs = [[50, 100], [50, 200], [100, 200]]
   assert [r["lengths"] for r in summary["ratios"]] == 2 * pairs
+  assert summary["steepness"]["b"]["low"] < 8 < summary["steepness"]["b"]["high"]
   assert set(summary["growth"]["a"]) == {
     "log", "power", "log_likelihood", "power_likelihood",
   }  # fmt: skip

@@ -23,8 +23,6 @@ _LOG_STEP = 0.01
 # Share of a success curve's height that a search spreads its trials over.
 _SPREAD = 0.7
 _INTERVAL = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
-# Equally likely values of a critical size that its ratio to another is taken of.
-_LIKELY = (np.arange(1000) + 0.5) / 1000
 
 
 class Fraction(NamedTuple):
@@ -102,12 +100,7 @@ class Posterior(NamedTuple):
   def critical(self, levels: Any) -> np.ndarray:
     """Returns the quantiles of m_crit at these levels, an array of their shape."""
     marginal = np.sum(self.weights, axis=1)
-    below = np.cumsum(marginal) - marginal / 2
-    return np.exp(np.interp(levels, below, self.log_critical))
-
-  def steepness(self) -> float:
-    """Returns the mean of k, as a geometric mean."""
-    return float(np.exp(np.sum(self.weights @ np.log(_STEEPNESS))))
+    return np.exp(_quantiles(self.log_critical, marginal, levels))
 
   def chance(self, sizes: np.ndarray) -> np.ndarray:
     """Returns the mean of P(success | m) at each of these sizes, [k]."""
@@ -116,17 +109,74 @@ class Posterior(NamedTuple):
 
 
 def posterior(counts: Counts, sizes: np.ndarray) -> Posterior:
-  """Returns the posterior of a model and length.
+  """Returns the posterior of a model and length, given the trials there alone.
 
   Args:
     counts: its trials; may be empty.
     sizes: those that could be tried, ascending; the prior follows them.
   """
-  start, stop = np.log(sizes[0]) - _OUTSIDE, np.log(sizes[-1]) + _OUTSIDE
-  log_critical = np.arange(start, stop, _LOG_STEP)
-  logs = log_likelihood(log_critical[:, None], _STEEPNESS, counts)
+  log_critical, logs = _log_weights(counts, sizes)
   weights = np.exp(logs - np.max(logs))
   return Posterior(log_critical, weights / np.sum(weights))
+
+
+class Steepness(NamedTuple):
+  """The steepness k of a model's success curves, one at all lengths.
+
+  Attributes:
+    k: the median of its posterior.
+    low, high: its 95% interval.
+    support: log of the evidence for one steepness over the evidence for one of its own
+      at each length.
+  """
+
+  k: float
+  low: float
+  high: float
+  support: float
+
+
+def success_curves(
+  counts: Mapping[int, Counts],
+) -> tuple[dict[int, Posterior], Steepness | None]:
+  """Returns posteriors of a model at each length, under one steepness for all.
+
+  Args:
+    counts: its trials by length.
+
+  Returns:
+    Posteriors of those lengths where some trials succeeded and some did not; and the
+    steepness, None if there are none. Its distribution is the same in all posteriors.
+  """
+  each = {n: _log_weights(own, own.sizes) for n, own in counts.items() if _has_both(own)}
+  if not each:
+    return {}, None
+  # Log-evidence of each k. Given k, lengths have nothing to do with one another.
+  of_k = {n: scipy.special.logsumexp(logs, axis=0) for n, (_, logs) in each.items()}
+  together = sum(of_k.values())
+  posteriors = {}
+  for n, (log_critical, logs) in each.items():
+    weights = np.exp(logs - of_k[n] + together - np.max(together))
+    posteriors[n] = Posterior(log_critical, weights / np.sum(weights))
+
+  def mean(logs):
+    return float(scipy.special.logsumexp(logs) - np.log(len(logs)))
+
+  weights = np.exp(together - scipy.special.logsumexp(together))
+  low, k, high = np.exp(_quantiles(np.log(_STEEPNESS), weights, _INTERVAL)).tolist()
+  support = mean(together) - sum(map(mean, of_k.values()))
+  return posteriors, Steepness(k, low, high, support)
+
+
+def _log_weights(counts: Counts, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Log m_crit that are possible, and log-likelihoods of each with each k."""
+  start, stop = np.log(sizes[0]) - _OUTSIDE, np.log(sizes[-1]) + _OUTSIDE
+  log_critical = np.arange(start, stop, _LOG_STEP)
+  return log_critical, log_likelihood(log_critical[:, None], _STEEPNESS, counts)
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, levels: Any) -> np.ndarray:
+  return np.interp(levels, np.cumsum(weights) - weights / 2, values)
 
 
 def choose_sizes(counts: Counts, sizes: np.ndarray, number: int) -> np.ndarray:
@@ -156,7 +206,6 @@ class Critical(NamedTuple):
     size: the median of the posterior of m_crit; NaN if all trials succeeded or none
       did.
     low, high: its 95% interval.
-    steepness: k of the success curve, the geometric mean of its posterior; NaN likewise.
     on_grid: the published definition, the smallest sample size at which more than half
       of the trials succeeded; NaN if there is none.
     grid_error: its standard error from 50 resamples of the trials, as published, over
@@ -166,34 +215,44 @@ class Critical(NamedTuple):
   size: float
   low: float
   high: float
-  steepness: float
   on_grid: float
   grid_error: float
 
 
-def critical_size(counts: Counts) -> Critical:
-  """Returns the critical sample size of a model and length."""
+def critical_size(counts: Counts, own: Posterior | None) -> Critical:
+  """Returns the critical sample size of a model and length.
+
+  Args:
+    counts: the trials.
+    own: their posterior; None if all succeeded or none did.
+  """
   first = _first_majority(counts, counts.successes)
   share = counts.successes / counts.trials
   drawn = np.random.default_rng(0).binomial(
     counts.trials, share, (_RESAMPLES, len(share))
   )
-  resampled = [_first_majority(counts, own) for own in drawn]
+  resampled = [_first_majority(counts, successes) for successes in drawn]
   known = [size for size in resampled if not np.isnan(size)]
   error = float(np.std(known)) if known else np.nan
-  if not _has_both(counts):
-    return Critical(np.nan, np.nan, np.nan, np.nan, first, error)
-  own = posterior(counts, counts.sizes)
-  low, size, high = own.critical(_INTERVAL).tolist()
-  return Critical(size, low, high, own.steepness(), first, error)
+  low, size, high = own.critical(_INTERVAL).tolist() if own else 3 * [np.nan]
+  return Critical(size, low, high, first, error)
 
 
-def critical_ratio(larger: Counts, smaller: Counts) -> tuple[float, float, float]:
-  """Ratio of two critical sizes, its median and 95% interval: (ratio, low, high)."""
-  above, below = (
-    posterior(counts, counts.sizes).critical(_LIKELY) for counts in (larger, smaller)
+def critical_ratio(larger: Posterior, smaller: Posterior) -> tuple[float, float, float]:
+  """Ratio of two critical sizes, its median and 95% interval: (ratio, low, high).
+
+  Args:
+    larger, smaller: of the same `success_curves`.
+  """
+  # Given k the two are independent, so the difference of their logarithms has the
+  # correlation of their distributions.
+  shares = zip(
+    larger.weights.T, smaller.weights.T, np.sum(smaller.weights, axis=0), strict=True
   )
-  low, ratio, high = np.quantile(above[:, None] / below, _INTERVAL).tolist()
+  weights = np.sum([np.convolve(a, b[::-1]) / p for a, b, p in shares if p > 0], axis=0)
+  first = larger.log_critical[0] - smaller.log_critical[-1]
+  differences = first + _LOG_STEP * np.arange(len(weights))
+  low, ratio, high = np.exp(_quantiles(differences, weights, _INTERVAL)).tolist()
   return ratio, low, high
 
 
@@ -222,11 +281,11 @@ def fit_growth(counts: Mapping[int, Counts]) -> Growth | None:
   Returns:
     None if the critical size is known at fewer than three lengths.
   """
-  known = {length: own for length, own in counts.items() if _has_both(own)}
+  known, _ = success_curves(counts)
   if len(known) < 3:
     return None
   lengths = np.log(np.array(sorted(known), float))
-  sizes = np.array([critical_size(known[length]).size for length in sorted(known)])
+  sizes = np.array([known[length].critical(0.5) for length in sorted(known)])
 
   def fit(critical, start):
     def loss(p):
@@ -270,11 +329,12 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
 
   Returns:
     JSON values: `cells` (a fraction of successes a model, length and sample size),
-    `critical` (a critical size a model and length), `growth` (by model), `floor`; and
-    `ratios`, how much the critical size of a model grows from each length to each larger
-    one. All with 95% intervals.
+    `critical` (a critical size a model and length), `steepness` (by model, of its
+    success curves at all lengths, with the support for that), `growth` (by model),
+    `floor`; and `ratios`, how much the critical size of a model grows from each length
+    to each larger one. All with 95% intervals.
   """
-  cells, critical, ratios, growth = [], [], [], {}
+  cells, critical, steepness, ratios, growth = [], [], {}, [], {}
   for model in dict.fromkeys(records["model"].tolist()):
     by_length: dict[int, Counts] = {}
     for length in sorted(set(records["length"][records["model"] == model].tolist())):
@@ -294,7 +354,10 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
             **success_fraction(successes, trials)._asdict(),
           }
         )
-      found = critical_size(counts)
+    posteriors, own_steepness = success_curves(by_length)
+    steepness[model] = own_steepness._asdict() if own_steepness else None
+    for length, counts in by_length.items():
+      found = critical_size(counts, posteriors.get(length))
       critical.append(
         {
           "model": model,
@@ -302,9 +365,8 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
           **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
         }
       )
-    known = [length for length, own in by_length.items() if _has_both(own)]
-    for smaller, larger in itertools.combinations(known, 2):
-      ratio, low, high = critical_ratio(by_length[larger], by_length[smaller])
+    for smaller, larger in itertools.combinations(posteriors, 2):
+      ratio, low, high = critical_ratio(posteriors[larger], posteriors[smaller])
       ratios.append(
         {"model": model, "lengths": [smaller, larger], "ratio": ratio, "low": low,
          "high": high}
@@ -315,6 +377,7 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
     "confidence": CONFIDENCE,
     "cells": cells,
     "critical": critical,
+    "steepness": steepness,
     "ratios": ratios,
     "growth": growth,
     "floor": [[length, size] for length, size in floor.items()],

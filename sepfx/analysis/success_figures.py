@@ -81,7 +81,7 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
     )
     if critical["size"] is not None:
       fine = np.linspace(sizes[0], sizes[-1], 200)
-      x = critical["steepness"] * np.log(fine / critical["size"])
+      x = summary["steepness"][model]["k"] * np.log(fine / critical["size"])
       axis.plot(fine, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
