@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from absl import flags
 
+from experiments.running import Recorded
 from sepfx import InvalidSetting
 from sepfx.ensembles import Cell
+from sepfx.ensembles.run_directory import differences
 from sepfx.ensembles.trial_files import Finished, read_finished
 from sepfx.errors import require
 
@@ -43,11 +45,11 @@ def read(
     except (OSError, ValueError, KeyError) as error:
       takes = f"directories of complete runs ({error})"
       raise InvalidSetting("beside", path, takes) from error
-    differing = [
-      f"{name} (there {finished.settings.get(name)!r}, here {value!r})"
-      for name, value in settings.items()
-      if name not in may_differ and finished.settings.get(name) != value
-    ]
+    fixed = (
+      {name: value for name, value in each.items() if name not in may_differ}
+      for each in (finished.settings, settings)
+    )
+    differing = differences(*fixed)
     takes = f"runs that differ in {', '.join(may_differ)} alone; this one differs in "
     require(not differing, "beside", path, takes + ", ".join(differing))
     names = {name.rpartition("/")[0] for name in finished.curves}
@@ -59,7 +61,10 @@ def read(
   return runs
 
 
-def joined(runs: Sequence[Finished]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """Returns the records and the curves of all runs."""
-  records = np.concatenate([each.records for each in runs])
-  return records, {name: curve for each in runs for name, curve in each.curves.items()}
+def joined(
+  run: Recorded, others: Sequence[Finished]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+  """Returns the records and the curves of the run at hand and of the others."""
+  records = np.concatenate([run.records, *(each.records for each in others)])
+  curves = [run.curves, *(each.curves for each in others)]
+  return records, {name: curve for own in curves for name, curve in own.items()}

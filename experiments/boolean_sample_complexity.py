@@ -23,7 +23,6 @@ from absl import flags
 from experiments import beside, command_line, running
 from sepfx.analysis import success, success_figures, summarise_success
 from sepfx.ensembles import Cell, grid, trial_name
-from sepfx.ensembles.trial_files import Finished
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import FUNCTIONS, BooleanFunction, ByCount, SparseBoolean, TruthTable
@@ -237,10 +236,11 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
   for model, growth in summary["growth"].items():
     if growth:
       difference = growth["log_likelihood"] - growth["power_likelihood"]
+      likelier = "first" if difference > 0 else "second"
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
       console.print(
         f"{model}: m = {a:.1f} + {b:.2f} log T or {scale:.1f} T^{c:.3f}; the "
-        f"log-likelihood of the first is higher by {difference:.2f}"
+        f"log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
       )
 
 
@@ -255,8 +255,7 @@ def main() -> None:
   with running.recorded(cells, settings, stop, search) as run:
     if run is None:
       return
-    own = Finished(settings, run.records, run.curves)
-    records, curves = beside.joined([own, *others])
+    records, curves = beside.joined(run, others)
     floor = _floor(cells[0].trial.task, np.unique(records["length"]).tolist())
     summary = summarise_success(records, floor)
     run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")

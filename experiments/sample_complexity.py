@@ -24,7 +24,6 @@ from sepfx import Online
 from sepfx.analysis import figures, summarise
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import TASK_DRAWS, Cell, grid
-from sepfx.ensembles.trial_files import Finished
 from sepfx.errors import require
 from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
@@ -200,10 +199,11 @@ def main() -> None:
   with running.recorded(cells, settings, stop) as run:
     if run is None:
       return
-    runs = [Finished(settings, run.records, run.curves), *others]
-    records, curves = beside.joined(runs)
-    budgets = [_protocol(each.settings).budget for each in runs]
-    budget = np.repeat(budgets, [len(each.records) for each in runs])
+    records, curves = beside.joined(run, others)
+    parts = [(settings, run.records), *((each.settings, each.records) for each in others)]
+    budget = np.concatenate(
+      [np.full(len(part), _protocol(own).budget) for own, part in parts]
+    )
     test_task = cells[0].trial.test_task
     uniform_risk = {
       length: dataclasses.replace(test_task, length=length).uniform_attention_risk()

@@ -148,16 +148,22 @@ def success_curves(
     Posteriors of those lengths where some trials succeeded and some did not; and the
     steepness, None if there are none. Its distribution is the same in all posteriors.
   """
-  each = {n: _log_weights(own, own.sizes) for n, own in counts.items() if _has_both(own)}
+  each = {
+    length: _log_weights(own, own.sizes)
+    for length, own in counts.items()
+    if _has_both(own)
+  }
   if not each:
     return {}, None
   # Log-evidence of each k. Given k, lengths have nothing to do with one another.
-  of_k = {n: scipy.special.logsumexp(logs, axis=0) for n, (_, logs) in each.items()}
+  of_k = {
+    length: scipy.special.logsumexp(logs, axis=0) for length, (_, logs) in each.items()
+  }
   together = sum(of_k.values())
   posteriors = {}
-  for n, (log_critical, logs) in each.items():
-    weights = np.exp(logs - of_k[n] + together - np.max(together))
-    posteriors[n] = Posterior(log_critical, weights / np.sum(weights))
+  for length, (log_critical, logs) in each.items():
+    weights = np.exp(logs - of_k[length] + together - np.max(together))
+    posteriors[length] = Posterior(log_critical, weights / np.sum(weights))
 
   def mean(logs):
     return float(scipy.special.logsumexp(logs) - np.log(len(logs)))
@@ -169,13 +175,14 @@ def success_curves(
 
 
 def _log_weights(counts: Counts, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Log m_crit that are possible, and log-likelihoods of each with each k."""
+  """Log m_crit that are possible, [a], and log-likelihoods of each with each k, [a b]."""
   start, stop = np.log(sizes[0]) - _OUTSIDE, np.log(sizes[-1]) + _OUTSIDE
   log_critical = np.arange(start, stop, _LOG_STEP)
   return log_critical, log_likelihood(log_critical[:, None], _STEEPNESS, counts)
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, levels: Any) -> np.ndarray:
+  """Quantiles of ascending values [a] with weights [a], of the shape of `levels`."""
   return np.interp(levels, np.cumsum(weights) - weights / 2, values)
 
 
@@ -184,7 +191,8 @@ def choose_sizes(counts: Counts, sizes: np.ndarray, number: int) -> np.ndarray:
 
   They are spread evenly over the heights of the mean success curve, less its ends:
   wide while little is known, and around the critical size, on both sides of it so that
-  the steepness is learned too, when more is.
+  the steepness is learned too, when more is. Each model and length is searched by
+  itself.
 
   Args:
     counts: trials so far; may be empty.

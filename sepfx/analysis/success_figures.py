@@ -112,9 +112,10 @@ def _draw_critical(axis: matplotlib.axes.Axes, models, summary) -> None:
       axis.plot(fine, a + b * np.log(fine), color=style["color"], linewidth=1.5)
       axis.plot(fine, scale * fine**c, color=style["color"], linewidth=1, linestyle="--")
       difference = growth["log_likelihood"] - growth["power_likelihood"]
+      likelier = "line" if difference > 0 else "dashes"
       text.append(
         f"{model}: {a:.0f} + {b:.1f} log T (line), {scale:.0f} T^{c:.2f} (dashes)\n"
-        f"log-likelihood of the line higher by {difference:.2f}"
+        f"log-likelihood of the {likelier} higher by {abs(difference):.2f}"
       )
   if summary["floor"]:
     floor = np.array(summary["floor"])
@@ -152,7 +153,7 @@ def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:
         label=field.replace("_", " ") if name == where + "0" else None,
       )
   axis.set(
-    xlabel="step", ylim=(0, None),
+    xlabel="step", ylabel="training loss, held-out error", ylim=(0, None),
     title=f"{cell['model']}, T = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize=8)

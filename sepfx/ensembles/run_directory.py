@@ -23,6 +23,15 @@ from sepfx.errors import InvalidSetting
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 
 
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+  """Says of each setting in which two runs differ what it is in the one and the other."""
+  return [
+    f"{name} (there {there.get(name)!r}, here {here.get(name)!r})"
+    for name in sorted(set(there) | set(here))
+    if there.get(name) != here.get(name)
+  ]
+
+
 class RunDirectory:
   """An output directory that belongs to one config and one live run.
 
@@ -92,12 +101,7 @@ class RunDirectory:
         raise InvalidSetting(
           "output_dir", str(path), f"a config.json that sepfx wrote ({error!r})"
         ) from error
-      differing = [
-        f"{name} (there {old.get(name)!r}, here {settings.get(name)!r})"
-        for name in sorted(set(old) | set(settings))
-        if old.get(name) != settings.get(name)
-      ]
-      if differing:
+      if differing := differences(old, settings):
         raise InvalidSetting(
           "output_dir",
           str(self.path),
