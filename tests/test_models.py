@@ -172,11 +172,11 @@ def test_scan_gradient_is_the_plain_one(cell, gates, num_carries):
   n, length, units = 2, 5, 3
   keys = jax.random.split(jax.random.key(0), 4)
   width = gates * units
-  arguments = (
-    [jax.random.normal(keys[0], (length, n, width))],
-    [jax.random.normal(keys[1], (units, width))],
-    [jax.random.normal(keys[2], (width,))],
-  )
+  shapes = ((length, n, width), (units, width), (width,))
+  arguments = [
+    [jnp.split(jax.random.normal(key, shape), gates, axis=-1)]
+    for key, shape in zip(keys[:3], shapes, strict=True)
+  ]
   weights = jax.random.normal(keys[3], (length, n, units))
 
   def fast(x_gates, kernels, biases):
@@ -185,7 +185,8 @@ def test_scan_gradient_is_the_plain_one(cell, gates, num_carries):
   def plain(x_gates, kernels, biases):
     carry, total = (jnp.zeros((n, units)),) * num_carries, 0.0
     for i in range(length):
-      carry = cell(x_gates[0][i], carry[0] @ kernels[0] + biases[0], carry)
+      h_gates = [carry[0] @ w + b for w, b in zip(kernels[0], biases[0], strict=True)]
+      carry = cell([x[i] for x in x_gates[0]], h_gates, carry)
       total += jnp.sum(weights[i] * carry[0])
     return total
 

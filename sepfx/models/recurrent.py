@@ -24,31 +24,31 @@ def gru_cell(x_gates, h_gates, carry):
   """PyTorch's GRU: gates (reset, update, new), the reset gate acting on W_hn h + b_hn.
 
   Args:
-    x_gates: W_i x + b_i, [n 3*units].
-    h_gates: W_h h + b_h, [n 3*units].
+    x_gates: W_i x + b_i of each gate, [n units] each.
+    h_gates: W_h h + b_h, likewise.
     carry: (h,), [n units].
 
   Returns:
     The next carry.
   """
   (h,) = carry
-  x_r, x_z, x_n = jnp.split(x_gates, 3, axis=-1)
-  h_r, h_z, h_n = jnp.split(h_gates, 3, axis=-1)
+  x_r, x_z, x_n = x_gates
+  h_r, h_z, h_n = h_gates
   r, z = nn.sigmoid(x_r + h_r), nn.sigmoid(x_z + h_z)
   return ((1 - z) * jnp.tanh(x_n + r * h_n) + z * h,)
 
 
 def lstm_cell(x_gates, h_gates, carry):
-  """PyTorch's LSTM: gates (input, forget, cell, output), [n 4*units]; carry (h, c)."""
+  """PyTorch's LSTM: gates (input, forget, cell, output), [n units]; carry (h, c)."""
   _, c = carry
-  i, f, g, o = jnp.split(x_gates + h_gates, 4, axis=-1)
+  i, f, g, o = (x + h for x, h in zip(x_gates, h_gates, strict=True))
   c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
   return nn.sigmoid(o) * jnp.tanh(c), c
 
 
 def relu_cell(x_gates, h_gates, carry):
   """PyTorch's RNN with ReLU: h = relu(W_i x + b_i + W_h h + b_h), [n units]."""
-  return (nn.relu(x_gates + h_gates),)
+  return (nn.relu(x_gates[0] + h_gates[0]),)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -59,14 +59,16 @@ def scan_cells(
 
   The gradient of a kernel is one matrix product over all times. Autodiff of a plain
   scan would add up one small product a time inside the loop instead, at half the
-  speed and with a pass over the kernel each.
+  speed and with a pass over the kernel each. Gates are arrays of their own: compilers
+  make slower code of slices of one.
 
   Args:
-    cell: (x_gates [n G], h_gates [n G], carry) -> carry, h first in the carry.
+    cell: (x_gates, h_gates, carry) -> carry; lists with an [n units] a gate, h first
+      in the carry.
     num_carries: arrays in a carry.
-    x_gates: list with each recurrence's W_i x + b_i, [N n G].
-    kernels: list of W_h, [units G].
-    biases: list of b_h, [G].
+    x_gates: list with each recurrence's list of W_i x + b_i by gate, [N n units].
+    kernels: likewise W_h, [units units].
+    biases: likewise b_h, [units].
 
   Returns:
     List of the states h_1, ..., h_N of each recurrence, [N n units].
@@ -77,28 +79,27 @@ def scan_cells(
 
 
 def _every_time(biases, x_gates, n):
-  """Repeats each bias [G] over the N times and n prompts: [N n G]."""
-  return [
-    jnp.broadcast_to(b, (x.shape[0], n, b.shape[0]))
-    for b, x in zip(biases, x_gates, strict=True)
-  ]
+  """Repeats each bias [units] over the N times and n prompts: [N n units]."""
+  return jax.tree.map(
+    lambda b, x: jnp.broadcast_to(b, (x.shape[0], n, b.shape[0])), biases, x_gates
+  )
 
 
 def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
   def step(carries, gates):
-    # One plain product a recurrence: batching them into one is slower.
+    # One plain product a gate: batching them into one is slower.
     carries = [
-      cell(x, carry[0] @ kernel + offset, carry)
+      cell(x, [carry[0] @ w + b for w, b in zip(kernel, offset, strict=True)], carry)
       for x, offset, kernel, carry in zip(*gates, kernels, carries, strict=True)
     ]
     return carries, [carry[0] for carry in carries]
 
   # The first step needs no product, because h_0 = 0.
   carries = []
-  for x, offset, kernel in zip(x_gates, offsets, kernels, strict=True):
-    zeros = jnp.zeros((x.shape[1], kernel.shape[0]), x.dtype)
-    h_gates = jnp.broadcast_to(offset[0], x[0].shape)
-    carries.append(cell(x[0], h_gates, (zeros,) * num_carries))
+  for x, offset in zip(x_gates, offsets, strict=True):
+    h_gates = [jnp.broadcast_to(b[0], x[0][0].shape) for b in offset]
+    zeros = jnp.zeros_like(x[0][0])
+    carries.append(cell([own[0] for own in x], h_gates, (zeros,) * num_carries))
   later = jax.tree.map(lambda a: a[1:], (x_gates, offsets))
   states = jax.lax.scan(step, carries, later)[1]
   return [
@@ -109,7 +110,7 @@ def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
 
 def _scan_cells_forward(cell, num_carries, x_gates, kernels, biases):
   # A bias a prompt, so that the cotangents arrive before they are summed.
-  offsets = _every_time(biases, x_gates, x_gates[0].shape[1])
+  offsets = _every_time(biases, x_gates, x_gates[0][0].shape[1])
   scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels)
   states, pull_back = jax.vjp(scan, x_gates, offsets)
   return states, (states, pull_back)
@@ -120,10 +121,10 @@ def _scan_cells_backward(cell, num_carries, residuals, cotangents):
   x_cotangents, offset_cotangents = pull_back(cotangents)
   kernel_cotangents = [
     # h_0 = 0 contributes nothing, so h_1, ..., h_{N-1} meet the later offsets.
-    jnp.einsum("tnh,tng->hg", h[:-1], c[1:])
-    for h, c in zip(states, offset_cotangents, strict=True)
+    [jnp.einsum("tnh,tng->hg", h[:-1], c[1:]) for c in own]
+    for h, own in zip(states, offset_cotangents, strict=True)
   ]
-  bias_cotangents = [jnp.sum(c, axis=(0, 1)) for c in offset_cotangents]
+  bias_cotangents = jax.tree.map(lambda c: jnp.sum(c, axis=(0, 1)), offset_cotangents)
   return x_cotangents, kernel_cotangents, bias_cotangents
 
 
@@ -176,8 +177,11 @@ class _Bidirectional(nn.Module):
     times_first = jnp.swapaxes(inputs, 0, 1)  # [N n D]
     x_gates, kernels, biases = [], [], []
     for direction, tokens in (("forward", times_first), ("backward", times_first[::-1])):
-      w_i, w_h, b_i, b_h = self._parameters(direction, inputs.shape[-1])
-      x_gates.append(tokens @ w_i + b_i)
+      w_i, w_h, b_i, b_h = (
+        jnp.split(a, self.gates, axis=-1)
+        for a in self._parameters(direction, inputs.shape[-1])
+      )
+      x_gates.append([tokens @ w + b for w, b in zip(w_i, b_i, strict=True)])
       kernels.append(w_h)
       biases.append(b_h)
     h_forward, h_backward = scan_cells(
