@@ -231,8 +231,7 @@ def test_summary_and_figure():
   curve["steps"] = steps
   name = "task=and/model=a/length=200/sample_size={}/trial=0".format
   figure = success_figures.success({name(20): curve, name(120): curve}, summary)
-  titles = [axis.get_title() for axis in figure.axes if axis.axison]
-  assert titles == [
+  assert titles(figure) == [
     "a: success, with standard errors",
     "b: success, with standard errors",
     "critical sample size, 95% intervals",
@@ -241,3 +240,49 @@ def test_summary_and_figure():
   ]
   floor = figure.axes[2].get_lines()[-1]
   assert floor.get_xydata().tolist() == [[50, 31], [100, 36]]
+
+
+def titles(figure):
+  return [axis.get_title() for axis in figure.axes if axis.axison]
+
+
+def drawn(records, model, length):
+  """The figure of records, with training curves of one model and length."""
+  dtype = [("steps", int), ("test_error", float), ("train_loss", float)]
+  names = [
+    f"task=and/model={model}/length={length}/sample_size={size}/trial=0" for size in SIZES
+  ]
+  curves = {name: np.zeros(1, dtype) for name in names}
+  return success_figures.success(curves, summarise_success(records, {}))
+
+
+def arrows(axis):
+  """The points that arrows stand on."""
+  lines = [line for line in axis.lines if line.get_marker() == r"$\Uparrow$"]
+  return [point for line in lines for point in line.get_xydata().tolist()]
+
+
+def test_where_none_succeeded_the_largest_size_is_a_bound():
+  records = records_of()
+  failed = (records["model"] == "b") & (records["length"] == 200)
+  records["outcome"][failed] = "censored"
+  axis = drawn(records, "a", 200).axes[2]
+  assert arrows(axis) == [[200, 120]]
+  legend = [text.get_text() for text in axis.get_legend().get_texts()]
+  assert "none succeeded up to here" in legend
+  # Models may differ by orders of magnitude; alone, a + b log T is a straight line.
+  assert axis.get_yscale() == "log"
+  axis = drawn(records[records["model"] == "a"], "a", 200).axes[1]
+  assert arrows(axis) == []
+  assert axis.get_yscale() == "linear"
+
+
+def test_training_is_shown_where_most_trials_failed_and_where_most_succeeded():
+  successes = {20: [0], 40: [0, 0], 60: [0, 0], 80: [1, 1], 100: [1, 1], 120: [1]}
+  rows = [
+    ("and", "a", 50, size, k, 0.9, 500, "reached" if passed else "censored")
+    for size, outcomes in successes.items()
+    for k, passed in enumerate(outcomes)
+  ]
+  figure = drawn(table(rows, COLUMNS), "a", 50)
+  assert titles(figure)[2:] == ["a, T = 50, m = 40", "a, T = 50, m = 100"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.axes
+import matplotlib.axis
 import matplotlib.figure
 import matplotlib.lines
 import matplotlib.ticker
@@ -33,7 +34,7 @@ _NOT_REACHED: Mapping[str, Any] = {
   "marker": r"$\uparrow$",
   "markersize": 11,
 }
-_BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
+BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
 _MAX_COLUMNS = 3
 
@@ -121,7 +122,7 @@ def _draw_counts(
     # Above the mean's marker, which may be at the budget too; the mean's own arrow is
     # above them.
     not_reached = (own["length"][~reached] * aside, samples[~reached])
-    _draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
+    draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
     x = np.array([cell["length"] for cell in cells]) * aside
     mean = np.array([cell["mean"] for cell in cells])
     bounds = np.array(
@@ -137,7 +138,7 @@ def _draw_counts(
     )
     restricted = np.array([cell["restricted"] for cell in cells], bool)
     bounded = (x[restricted], mean[restricted])
-    _draw_arrows(figure, axis, *bounded, _BOUND, style["color"], points=24)
+    draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
     points = () if level.of_uniform else published.get((model, level.value), ())
     if points:
       axis.plot(
@@ -166,9 +167,7 @@ def _draw_counts(
   )
   axis.set_xticks(lengths, [str(length) for length in lengths])
   axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-  axis.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
-  axis.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
-  axis.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+  label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)
   if labels:
     # Room for them above the data: they must not cover it.
@@ -178,8 +177,21 @@ def _draw_counts(
     axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
 
 
-def _draw_arrows(
-  figure, axis, x, y, arrow: Mapping[str, Any], color: str, points: int
+def label_logarithmic(axis: matplotlib.axis.Axis) -> None:
+  """Labels a logarithmic axis of counts at 1, 2 and 5 times the powers of ten."""
+  axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+  axis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
+  axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
+def draw_arrows(
+  figure: matplotlib.figure.Figure,
+  axis: matplotlib.axes.Axes,
+  x: Any,
+  y: Any,
+  arrow: Mapping[str, Any],
+  color: str,
+  points: int,
 ) -> None:
   """Draws an arrow so many typographic points above each data point."""
   axis.plot(
@@ -247,7 +259,7 @@ def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
   if np.any(records["outcome"] != "reached"):
     handles.append(handle("threshold not reached", **_NOT_REACHED))
-    handles.append(handle("mean is a lower bound", **_BOUND))
+    handles.append(handle("mean is a lower bound", **BOUND))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
     handles.append(handle("published mean", **hollow))

@@ -8,10 +8,11 @@ from typing import Any
 import matplotlib
 import matplotlib.axes
 import matplotlib.figure
+import matplotlib.lines
 import matplotlib.ticker
 import numpy as np
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.figures import BOUND, STYLES, draw_arrows, label_logarithmic
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
@@ -28,7 +29,8 @@ def success(
 
   Returns:
     A panel a model, one of critical sizes, and two of training curves: of the first
-    model at the largest T, at the smallest and the largest sample size.
+    model at the largest T, at the sample size where most trials failed (the smallest of
+    several) and where most succeeded (the largest).
   """
   models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
   panels = len(models) + 3
@@ -40,12 +42,15 @@ def success(
   axes = figure.subplots(rows, columns, squeeze=False).ravel()
   for axis, model in zip(axes, models, strict=False):
     _draw_fractions(axis, model, summary)
-  _draw_critical(axes[len(models)], models, summary)
+  _draw_critical(figure, axes[len(models)], models, summary)
   cells = [cell for cell in summary["cells"] if cell["model"] == models[0]]
   largest = max(cell["length"] for cell in cells)
   at_largest = [cell for cell in cells if cell["length"] == largest]
-  ends = (at_largest[0], at_largest[-1])
-  for axis, cell in zip(axes[len(models) + 1 :], ends, strict=False):
+  regimes = (
+    max(at_largest, key=lambda c: (c["trials"] - c["reached"], -c["sample_size"])),
+    max(at_largest, key=lambda c: (c["reached"], c["sample_size"])),
+  )
+  for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
     _draw_training(axis, cell, curves)
   for axis in axes[panels:]:
     axis.set_axis_off()
@@ -92,19 +97,32 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   axis.grid(alpha=0.25)
 
 
-def _draw_critical(axis: matplotlib.axes.Axes, models, summary) -> None:
-  text = []
+def _draw_critical(
+  figure: matplotlib.figure.Figure, axis: matplotlib.axes.Axes, models, summary
+) -> None:
+  text, bounded = [], False
   for model, style in zip(models, STYLES, strict=False):
-    own = [
-      c for c in summary["critical"] if c["model"] == model and c["size"] is not None
+    drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
+    own = [c for c in summary["critical"] if c["model"] == model]
+    known = [c for c in own if c["size"] is not None]
+    lengths = np.array([c["length"] for c in known])
+    sizes = np.array([c["size"] for c in known])
+    bounds = np.array([[c["low"], c["high"]] for c in known]).reshape(-1, 2)
+    below_above = np.abs(bounds - sizes[:, None]).T
+    axis.errorbar(lengths, sizes, below_above, label=model, capsize=3, **drawn)
+    # Where no trial succeeded, the largest size tried is all that is known.
+    failed = [c["length"] for c in own if c["size"] is None and c["on_grid"] is None]
+    largest = [
+      max(
+        cell["sample_size"]
+        for cell in summary["cells"]
+        if (cell["model"], cell["length"]) == (model, length)
+      )
+      for length in failed
     ]
-    if not own:
-      continue
-    lengths = np.array([c["length"] for c in own])
-    sizes = np.array([c["size"] for c in own])
-    bounds = np.abs(np.array([[c["low"], c["high"]] for c in own]) - sizes[:, None]).T
-    drawn = {"color": style["color"], "marker": style["marker"], "capsize": 3}
-    axis.errorbar(lengths, sizes, bounds, linestyle="none", label=model, **drawn)
+    bounded |= bool(failed)
+    axis.plot(failed, largest, markerfacecolor="white", **drawn)
+    draw_arrows(figure, axis, failed, largest, BOUND, style["color"], points=12)
     growth = summary["growth"].get(model)
     if growth:
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
@@ -125,14 +143,27 @@ def _draw_critical(axis: matplotlib.axes.Axes, models, summary) -> None:
   ticks = sorted({c["length"] for c in summary["critical"]})
   axis.set_xticks(ticks, list(map(str, ticks)))
   axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-  low, high = axis.get_ylim()
-  axis.set_ylim(0, high + 0.25 * (high - low))
+  handles, _ = axis.get_legend_handles_labels()
+  if bounded:
+    label = "none succeeded up to here"
+    handles.append(matplotlib.lines.Line2D([], [], **BOUND, color="black", label=label))
+  # Room for the text above the data, and for the legend below.
+  if len(models) == 1:
+    low, high = axis.get_ylim()
+    axis.set_ylim(0, high + 0.25 * (high - low))
+  else:
+    axis.set_yscale("log")
+    label_logarithmic(axis.yaxis)
+    low, high = axis.get_ylim()
+    span = high / low
+    above = 0.15 + 0.15 * len(text)
+    axis.set_ylim(low / span ** (0.11 * len(handles)), high * span**above)
   axis.text(0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize=8)
   axis.set(
     xlabel="number of bits T", ylabel="m at which half succeed",
     title="critical sample size, 95% intervals",
   )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8, loc="lower right")
+  axis.legend(handles=handles, frameon=False, fontsize=8, loc="lower right")
   axis.grid(alpha=0.25)
 
 
