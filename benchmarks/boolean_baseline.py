@@ -113,6 +113,10 @@ class Trial:
     bits, labels = self.train
     for _ in range(check_every):
       train_step(self.model, self.optimizer, bits, labels, clip_norm=1.0)
+    self.evaluate()
+
+  def evaluate(self) -> None:
+    """Measures the accuracy on the held-out inputs."""
     self.model.eval()
     with torch.inference_mode():
       parts = zip(*(part.split(CHUNK) for part in self.test), strict=True)

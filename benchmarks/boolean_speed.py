@@ -5,9 +5,9 @@
 
 The first table runs the published AND trial in eager PyTorch and here in turn, a check
 being ten full-batch steps and an evaluation on 10,000 inputs; compilation is apart. The
-second evaluates one model on 10,000 inputs by its direct pass and by its table. The third
-is the compiler's own count of what a training step and an evaluation cost, for
-projections.
+second evaluates one model on 10,000 inputs: eager PyTorch on as many threads as a device
+here has cores, the model's direct pass, and its table. The third is the compiler's own
+count of what a training step and an evaluation cost, for projections.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def ours(length: int, num_samples: int) -> tuple[float, float]:
   return _time(check, FLAGS.seconds) / 10 / lanes.num_lanes, compiled
 
 
-def evaluations(length: int) -> tuple[float, float]:
-  """Returns seconds of an evaluation by the direct pass and by the table."""
+def evaluations(length: int) -> tuple[float, float, float]:
+  """Returns seconds of an evaluation by the baseline, the direct pass, the table."""
   model, task = ClsTransformer(), SparseBoolean(length=length)
   planted = task.init(jax.random.key(0))
   bits = task.sample(jax.random.key(1), planted, _NUM_TEST).bits
@@ -96,7 +96,13 @@ def evaluations(length: int) -> tuple[float, float]:
     _time(lambda own=own: jax.block_until_ready(own(params, bits)), FLAGS.seconds / 4)
     for own in (directly, by_table)
   )
-  return slow, fast
+  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+  trial = boolean_baseline.Trial(length, FLAGS.num_samples, device)
+  threads = torch.get_num_threads()
+  torch.set_num_threads(max(1, threads // len(jax.devices())))
+  theirs = _time(trial.evaluate, FLAGS.seconds / 4)
+  torch.set_num_threads(threads)
+  return theirs, slow, fast
 
 
 def costs(length: int, num_samples: int) -> list[dict[str, float]]:
@@ -119,7 +125,9 @@ def main(_: list[str]) -> None:
     f"{jax.__version__}, PyTorch {torch.__version__}"
   )
   trials = rich.table.Table("T", "m", "PyTorch\nms", "sepfx\nms", "ratio", "compile\ns")
-  tables = rich.table.Table("T", "direct\nms", "table\nms", "ratio")
+  tables = rich.table.Table(
+    "T", "PyTorch\nms", "direct\nms", "table\nms", "PyTorch\n/ table", "direct\n/ table"
+  )
   counts = rich.table.Table(
     "T", "step\nGFLOP", "step\nGB", "evaluation\nGFLOP", "evaluation\nGB"
   )
@@ -130,10 +138,11 @@ def main(_: list[str]) -> None:
       str(length), str(FLAGS.num_samples), f"{1e3 * slow:.2f}", f"{1e3 * fast:.2f}",
       f"{slow / fast:.1f}", f"{compiled:.1f}",
     )  # fmt: skip
-    slow, fast = evaluations(length)
+    eager, slow, fast = evaluations(length)
     tables.add_row(
-      str(length), f"{1e3 * slow:.1f}", f"{1e3 * fast:.1f}", f"{slow / fast:.1f}"
-    )
+      str(length), f"{1e3 * eager:.1f}", f"{1e3 * slow:.1f}", f"{1e3 * fast:.1f}",
+      f"{eager / fast:.1f}", f"{slow / fast:.1f}",
+    )  # fmt: skip
     counted = costs(length, FLAGS.num_samples)
     counts.add_row(
       str(length),
