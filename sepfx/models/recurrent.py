@@ -58,9 +58,8 @@ def scan_cells(
   """Runs several independent recurrences in one scan, from zero states.
 
   The gradient of a kernel is one matrix product over all times. Autodiff of a plain
-  scan would add up one small product a time inside the loop instead, at half the
-  speed and with a pass over the kernel each. Gates are arrays of their own: compilers
-  make slower code of slices of one.
+  scan would add up one small product a time inside the loop instead, with a pass over
+  the kernel each. Gates are arrays of their own: compilers make slow code of slices.
 
   Args:
     cell: (x_gates, h_gates, carry) -> carry; lists with an [n units] a gate, h first
