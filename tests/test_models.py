@@ -168,8 +168,9 @@ def test_read_out_at_the_last_states():
   ("cell", "gates", "num_carries"),
   [(gru_cell, 3, 1), (lstm_cell, 4, 2), (relu_cell, 1, 1)],
 )
-def test_scan_gradient_is_the_plain_one(cell, gates, num_carries):
-  n, length, units = 2, 5, 3
+@pytest.mark.parametrize("n", [2, 3])  # fewer prompts than units, and as many
+def test_scan_gradient_is_the_plain_one(cell, gates, num_carries, n):
+  length, units = 5, 3
   keys = jax.random.split(jax.random.key(0), 4)
   width = gates * units
   shapes = ((length, n, width), (units, width), (width,))

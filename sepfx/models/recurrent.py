@@ -51,15 +51,15 @@ def relu_cell(x_gates, h_gates, carry):
   return (nn.relu(x_gates[0] + h_gates[0]),)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def scan_cells(
   cell: Callable, num_carries: int, x_gates: Any, kernels: Any, biases: Any
 ) -> Any:
   """Runs several independent recurrences in one scan, from zero states.
 
-  The gradient of a kernel is one matrix product over all times. Autodiff of a plain
-  scan would add up one small product a time inside the loop instead, with a pass over
-  the kernel each. Gates are arrays of their own: compilers make slow code of slices.
+  Autodiff adds up a kernel's gradient in the loop, with a pass over the kernel each
+  time. With fewer prompts than units it is one matrix product over all times instead,
+  for which the cotangents of the gates are kept. Gates are arrays of their own:
+  compilers make slow code of slices.
 
   Args:
     cell: (x_gates, h_gates, carry) -> carry; lists with an [n units] a gate, h first
@@ -72,9 +72,14 @@ def scan_cells(
   Returns:
     List of the states h_1, ..., h_N of each recurrence, [N n units].
   """
-  return _scan_with_offsets(
-    cell, num_carries, kernels, x_gates, _every_time(biases, x_gates, 1)
-  )
+  _, num_prompts, units = x_gates[0][0].shape
+  scan = _scan_cells_kept if num_prompts < units else _scan_cells
+  return scan(cell, num_carries, x_gates, kernels, biases)
+
+
+def _scan_cells(cell, num_carries, x_gates, kernels, biases):
+  offsets = _every_time(biases, x_gates, 1)
+  return _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets)
 
 
 def _every_time(biases, x_gates, n):
@@ -127,7 +132,8 @@ def _scan_cells_backward(cell, num_carries, residuals, cotangents):
   return x_cotangents, kernel_cotangents, bias_cotangents
 
 
-scan_cells.defvjp(_scan_cells_forward, _scan_cells_backward)
+_scan_cells_kept = jax.custom_vjp(_scan_cells, nondiff_argnums=(0, 1))
+_scan_cells_kept.defvjp(_scan_cells_forward, _scan_cells_backward)
 
 
 class _Bidirectional(nn.Module):
