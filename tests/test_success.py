@@ -277,12 +277,20 @@ def test_where_none_succeeded_the_largest_size_is_a_bound():
   assert axis.get_yscale() == "linear"
 
 
-def test_training_is_shown_where_most_trials_failed_and_where_most_succeeded():
-  successes = {20: [0], 40: [0, 0], 60: [0, 0], 80: [1, 1], 100: [1, 1], 120: [1]}
+@pytest.mark.parametrize(
+  ("successes", "shown"),
+  [
+    ({20: [0], 40: [0, 0], 60: [0, 0], 80: [1, 1], 100: [1, 1], 120: [1]}, [40, 100]),
+    ({20: [0], 120: [0, 0]}, [120]),
+  ],
+)
+def test_training_is_shown_where_most_trials_failed_and_where_most_succeeded(
+  successes, shown
+):
   rows = [
     ("and", "a", 50, size, k, 0.9, 500, "reached" if passed else "censored")
     for size, outcomes in successes.items()
     for k, passed in enumerate(outcomes)
   ]
   figure = drawn(table(rows, COLUMNS), "a", 50)
-  assert titles(figure)[2:] == ["a, T = 50, m = 40", "a, T = 50, m = 100"]
+  assert titles(figure)[2:] == [f"a, T = 50, m = {size}" for size in shown]

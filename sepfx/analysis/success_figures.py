@@ -30,10 +30,11 @@ def success(
   Returns:
     A panel a model, one of critical sizes, and two of training curves: of the first
     model at the largest T, at the sample size where most trials failed (the smallest of
-    several) and where most succeeded (the largest).
+    several) and where most succeeded (the largest); one, where they are the same.
   """
   models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
-  panels = len(models) + 3
+  regimes = _regimes([cell for cell in summary["cells"] if cell["model"] == models[0]])
+  panels = len(models) + 1 + len(regimes)
   columns = min(panels, 4)
   rows = -(-panels // columns)
   figure = matplotlib.figure.Figure(
@@ -43,18 +44,20 @@ def success(
   for axis, model in zip(axes, models, strict=False):
     _draw_fractions(axis, model, summary)
   _draw_critical(figure, axes[len(models)], models, summary)
-  cells = [cell for cell in summary["cells"] if cell["model"] == models[0]]
-  largest = max(cell["length"] for cell in cells)
-  at_largest = [cell for cell in cells if cell["length"] == largest]
-  regimes = (
-    max(at_largest, key=lambda c: (c["trials"] - c["reached"], -c["sample_size"])),
-    max(at_largest, key=lambda c: (c["reached"], c["sample_size"])),
-  )
   for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
     _draw_training(axis, cell, curves)
   for axis in axes[panels:]:
     axis.set_axis_off()
   return figure
+
+
+def _regimes(cells):
+  """The cells at the largest T where most trials failed and where most succeeded."""
+  largest = max(cell["length"] for cell in cells)
+  own = [cell for cell in cells if cell["length"] == largest]
+  failed = max(own, key=lambda c: (c["trials"] - c["reached"], -c["sample_size"]))
+  succeeded = max(own, key=lambda c: (c["reached"], c["sample_size"]))
+  return [failed] if failed is succeeded else [failed, succeeded]
 
 
 def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
