@@ -16,6 +16,7 @@ from sepfx.analysis.figures import BOUND, STYLES, draw_arrows, label_logarithmic
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
+_MAX_COLUMNS = 4
 
 
 def success(
@@ -35,8 +36,8 @@ def success(
   models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
   regimes = _regimes([cell for cell in summary["cells"] if cell["model"] == models[0]])
   panels = len(models) + 1 + len(regimes)
-  columns = min(panels, 4)
-  rows = -(-panels // columns)
+  rows = -(-panels // _MAX_COLUMNS)
+  columns = -(-panels // rows)
   figure = matplotlib.figure.Figure(
     figsize=(4.4 * columns, 4.0 * rows), layout="constrained"
   )
