@@ -99,10 +99,10 @@ def evaluations(length: int) -> tuple[float, float, float]:
   device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
   trial = boolean_baseline.Trial(length, FLAGS.num_samples, device)
   threads = torch.get_num_threads()
-  torch.set_num_threads(max(1, threads // len(jax.devices())))
-  theirs = _time(trial.evaluate, FLAGS.seconds / 4)
+  torch.set_num_threads(max(1, threads // len(jax.devices())))  # ours is on one device
+  eager = _time(trial.evaluate, FLAGS.seconds / 4)
   torch.set_num_threads(threads)
-  return theirs, slow, fast
+  return eager, slow, fast
 
 
 def costs(length: int, num_samples: int) -> list[dict[str, float]]:

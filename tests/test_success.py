@@ -206,6 +206,10 @@ def records_of(models=("a", "b"), lengths=(50, 100, 200)):
   return table(rows, COLUMNS)
 
 
+def titles(figure):
+  return [axis.get_title() for axis in figure.axes if axis.axison]
+
+
 def test_summary_and_figure():
   records = records_of()
   summary = summarise_success(records, {50: 31.0, 100: 36.0})
@@ -240,10 +244,6 @@ def test_summary_and_figure():
   ]
   floor = figure.axes[2].get_lines()[-1]
   assert floor.get_xydata().tolist() == [[50, 31], [100, 36]]
-
-
-def titles(figure):
-  return [axis.get_title() for axis in figure.axes if axis.axison]
 
 
 def drawn(records, model, length):

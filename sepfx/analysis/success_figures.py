@@ -107,24 +107,17 @@ def _draw_critical(
   text, bounded = [], False
   for model, style in zip(models, STYLES, strict=False):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
-    own = [c for c in summary["critical"] if c["model"] == model]
-    known = [c for c in own if c["size"] is not None]
+    known = [
+      c for c in summary["critical"] if c["model"] == model and c["size"] is not None
+    ]
     lengths = np.array([c["length"] for c in known])
     sizes = np.array([c["size"] for c in known])
     bounds = np.array([[c["low"], c["high"]] for c in known]).reshape(-1, 2)
     below_above = np.abs(bounds - sizes[:, None]).T
     axis.errorbar(lengths, sizes, below_above, label=model, capsize=3, **drawn)
     # Where no trial succeeded, the largest size tried is all that is known.
-    failed = [c["length"] for c in own if c["size"] is None and c["on_grid"] is None]
-    largest = [
-      max(
-        cell["sample_size"]
-        for cell in summary["cells"]
-        if (cell["model"], cell["length"]) == (model, length)
-      )
-      for length in failed
-    ]
-    bounded |= bool(failed)
+    failed, largest = np.array(_without_success(model, summary)).reshape(-1, 2).T
+    bounded |= len(failed) > 0
     axis.plot(failed, largest, markerfacecolor="white", **drawn)
     draw_arrows(figure, axis, failed, largest, BOUND, style["color"], points=12)
     growth = summary["growth"].get(model)
@@ -150,7 +143,8 @@ def _draw_critical(
   handles, _ = axis.get_legend_handles_labels()
   if bounded:
     label = "none succeeded up to here"
-    handles.append(matplotlib.lines.Line2D([], [], **BOUND, color="black", label=label))
+    arrow = {**BOUND, "markersize": 9, "color": "black"}
+    handles.append(matplotlib.lines.Line2D([], [], label=label, **arrow))
   # Room for the text above the data, and for the legend below.
   if len(models) == 1:
     low, high = axis.get_ylim()
@@ -169,6 +163,14 @@ def _draw_critical(
   )  # fmt: skip
   axis.legend(handles=handles, frameon=False, fontsize=8, loc="lower right")
   axis.grid(alpha=0.25)
+
+
+def _without_success(model: str, summary) -> list[tuple[int, int]]:
+  """Each T at which no trial of a model succeeded, with the largest m tried there."""
+  cells = [cell for cell in summary["cells"] if cell["model"] == model]
+  reached = {cell["length"] for cell in cells if cell["reached"]}
+  largest = {cell["length"]: cell["sample_size"] for cell in cells}  # m ascends
+  return [(length, m) for length, m in largest.items() if length not in reached]
 
 
 def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:

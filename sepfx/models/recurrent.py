@@ -73,7 +73,7 @@ def scan_cells(
     List of the states h_1, ..., h_N of each recurrence, [N n units].
   """
   _, num_prompts, units = x_gates[0][0].shape
-  scan = _scan_cells_kept if num_prompts < units else _scan_cells
+  scan = _scan_keeping_cotangents if num_prompts < units else _scan_cells
   return scan(cell, num_carries, x_gates, kernels, biases)
 
 
@@ -112,7 +112,7 @@ def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
   ]
 
 
-def _scan_cells_forward(cell, num_carries, x_gates, kernels, biases):
+def _scan_keeping_forward(cell, num_carries, x_gates, kernels, biases):
   # A bias a prompt, so that the cotangents arrive before they are summed.
   offsets = _every_time(biases, x_gates, x_gates[0][0].shape[1])
   scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels)
@@ -120,7 +120,7 @@ def _scan_cells_forward(cell, num_carries, x_gates, kernels, biases):
   return states, (states, pull_back)
 
 
-def _scan_cells_backward(cell, num_carries, residuals, cotangents):
+def _scan_keeping_backward(cell, num_carries, residuals, cotangents):
   states, pull_back = residuals
   x_cotangents, offset_cotangents = pull_back(cotangents)
   kernel_cotangents = [
@@ -132,8 +132,8 @@ def _scan_cells_backward(cell, num_carries, residuals, cotangents):
   return x_cotangents, kernel_cotangents, bias_cotangents
 
 
-_scan_cells_kept = jax.custom_vjp(_scan_cells, nondiff_argnums=(0, 1))
-_scan_cells_kept.defvjp(_scan_cells_forward, _scan_cells_backward)
+_scan_keeping_cotangents = jax.custom_vjp(_scan_cells, nondiff_argnums=(0, 1))
+_scan_keeping_cotangents.defvjp(_scan_keeping_forward, _scan_keeping_backward)
 
 
 class _Bidirectional(nn.Module):
