@@ -17,6 +17,8 @@ from sepfx.analysis.figures import BOUND, STYLES, draw_arrows, label_logarithmic
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
 _MAX_COLUMNS = 4
+# Factor in T between the marks of two models, which would hide one another.
+_APART = 1.08
 
 
 def success(
@@ -97,7 +99,7 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
     title=f"{model}: success, with standard errors",
   )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8, loc="lower right")
+  axis.legend(frameon=False, fontsize=8)
   axis.grid(alpha=0.25)
 
 
@@ -105,7 +107,8 @@ def _draw_critical(
   figure: matplotlib.figure.Figure, axis: matplotlib.axes.Axes, models, summary
 ) -> None:
   text, bounded = [], False
-  for model, style in zip(models, STYLES, strict=False):
+  shifts = _APART ** (np.arange(len(models)) - (len(models) - 1) / 2)
+  for model, style, shift in zip(models, STYLES, shifts, strict=False):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
     known = [
       c for c in summary["critical"] if c["model"] == model and c["size"] is not None
@@ -114,10 +117,11 @@ def _draw_critical(
     sizes = np.array([c["size"] for c in known])
     bounds = np.array([[c["low"], c["high"]] for c in known]).reshape(-1, 2)
     below_above = np.abs(bounds - sizes[:, None]).T
-    axis.errorbar(lengths, sizes, below_above, label=model, capsize=3, **drawn)
+    axis.errorbar(shift * lengths, sizes, below_above, label=model, capsize=3, **drawn)
     # Where no trial succeeded, the largest size tried is all that is known.
-    failed, largest = np.array(_without_success(model, summary)).reshape(-1, 2).T
+    failed, largest = np.array(_without_success(model, summary), float).reshape(-1, 2).T
     bounded |= len(failed) > 0
+    failed *= shift
     axis.plot(failed, largest, markerfacecolor="white", **drawn)
     draw_arrows(figure, axis, failed, largest, BOUND, style["color"], points=12)
     growth = summary["growth"].get(model)
