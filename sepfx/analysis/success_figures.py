@@ -31,9 +31,10 @@ def success(
     summary: `sepfx.analysis.summarise_success` of the records.
 
   Returns:
-    A panel a model, one of critical sizes, and two of training curves: of the first
-    model at the largest T, at the sample size where most trials failed (the smallest of
-    several) and where most succeeded (the largest); one, where they are the same.
+    A panel a model, one of critical sizes (at each T the models' marks stand side by
+    side), and two of training curves: of the first model at the largest T, at the sample
+    size where most trials failed (the smallest of several) and where most succeeded (the
+    largest); one, where they are the same.
   """
   models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
   regimes = _regimes([cell for cell in summary["cells"] if cell["model"] == models[0]])
@@ -121,9 +122,9 @@ def _draw_critical(
     # Where no trial succeeded, the largest size tried is all that is known.
     failed, largest = np.array(_without_success(model, summary), float).reshape(-1, 2).T
     bounded |= len(failed) > 0
-    failed *= shift
-    axis.plot(failed, largest, markerfacecolor="white", **drawn)
-    draw_arrows(figure, axis, failed, largest, BOUND, style["color"], points=12)
+    points = shift * failed, largest
+    axis.plot(*points, markerfacecolor="white", **drawn)
+    draw_arrows(figure, axis, *points, BOUND, style["color"], points=12)
     growth = summary["growth"].get(model)
     if growth:
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
@@ -138,7 +139,7 @@ def _draw_critical(
       )
   if summary["floor"]:
     floor = np.array(summary["floor"])
-    label = "tries all subsets (no learner is below)"
+    label = "floor: tries all subsets"
     axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
   ticks = sorted({c["length"] for c in summary["critical"]})
@@ -150,6 +151,7 @@ def _draw_critical(
     arrow = {**BOUND, "markersize": 9, "color": "black"}
     handles.append(matplotlib.lines.Line2D([], [], label=label, **arrow))
   # Room for the text above the data, and for the legend below.
+  columns = min(len(models), 2)
   if len(models) == 1:
     low, high = axis.get_ylim()
     axis.set_ylim(0, high + 0.25 * (high - low))
@@ -159,13 +161,16 @@ def _draw_critical(
     low, high = axis.get_ylim()
     span = high / low
     above = 0.15 + 0.15 * len(text)
-    axis.set_ylim(low / span ** (0.11 * len(handles)), high * span**above)
+    below = 0.12 * -(-len(handles) // columns)
+    axis.set_ylim(low / span**below, high * span**above)
   axis.text(0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize=8)
   axis.set(
     xlabel="number of bits T", ylabel="m at which half succeed",
     title="critical sample size, 95% intervals",
   )  # fmt: skip
-  axis.legend(handles=handles, frameon=False, fontsize=8, loc="lower right")
+  axis.legend(
+    handles=handles, ncols=columns, frameon=False, fontsize=8, loc="lower right"
+  )
   axis.grid(alpha=0.25)
 
 
