@@ -228,11 +228,15 @@ def _print_table(console: rich.console.Console, summary: dict) -> None:
     table.add_row(critical["model"], str(critical["length"]), size, successes)
   console.print(table)
   for model, steepness in summary["steepness"].items():
-    if steepness:
-      console.print(
-        f"{model}: success odds grow like m^{steepness['k']:.1f} at every T; the "
-        f"log-evidence for that, over a power for each T, is {steepness['support']:.1f}"
+    if not steepness:
+      continue
+    text = f"{model}: success odds grow like m^{steepness['k']:.1f}"
+    if any(ratio["model"] == model for ratio in summary["ratios"]):
+      text += (
+        " at every T; the log-evidence for that, over a power for each T, is "
+        f"{steepness['support']:.1f}"
       )
+    console.print(text)
   for model, growth in summary["growth"].items():
     if growth:
       difference = growth["log_likelihood"] - growth["power_likelihood"]

@@ -163,8 +163,11 @@ def test_sample_sizes_end_to_end(tmp_path):
     ]
   assert curve.dtype.names == ("steps", "test_error", "train_error", "train_loss")
   assert "m at which half succeed" in output
+  assert "success odds grow" in output
+  assert "at every T" not in output  # there is one
   second = (*arguments, "--contexts=7", "--num_trials=1", f"--beside={tmp_path / 'run'}")
-  _, rows = run("boolean_sample_complexity", tmp_path / "second", *second)
+  output, rows = run("boolean_sample_complexity", tmp_path / "second", *second)
+  assert "at every T" in output
   assert [row["length"] for row in rows] == ["7", "7"]
   summary = json.loads((tmp_path / "second/summary.json").read_text())
   assert [cell["trials"] for cell in summary["cells"]] == [3, 3, 1, 1]

@@ -18,6 +18,7 @@ COLUMNS = columns(
   Cell("a", ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))
 )
 SIZES = np.array([20, 40, 60, 80, 100, 120])
+UP, DOWN = r"$\Uparrow$", r"$\Downarrow$"
 
 
 def simulated(critical, steepness, trials, seed=0, sizes=SIZES):
@@ -256,24 +257,37 @@ def drawn(records, model, length):
   return success_figures.success(curves, summarise_success(records, {}))
 
 
-def arrows(axis):
+def arrows(axis, *markers):
   """The points that arrows stand on."""
-  lines = [line for line in axis.lines if line.get_marker() == r"$\Uparrow$"]
+  lines = [line for line in axis.lines if line.get_marker() in (markers or (UP, DOWN))]
   return [point for line in lines for point in line.get_xydata().tolist()]
 
 
-def test_where_none_succeeded_the_largest_size_is_a_bound():
+@pytest.mark.parametrize(
+  ("outcome", "bound", "marker", "label"),
+  [
+    ("censored", 120, UP, "none succeeded up to here"),
+    ("reached", 20, DOWN, "all succeeded from here"),
+  ],
+)
+def test_where_all_trials_ended_alike_a_size_is_a_bound(outcome, bound, marker, label):
   records = records_of()
-  failed = (records["model"] == "b") & (records["length"] == 200)
-  records["outcome"][failed] = "censored"
+  alike = (records["model"] == "b") & (records["length"] == 200)
+  records["outcome"][alike] = outcome
   axis = drawn(records, "a", 200).axes[2]
-  assert arrows(axis) == [[pytest.approx(200 * 1.08**0.5), 120]]
+  assert arrows(axis) == [[pytest.approx(200 * 1.08**0.5), bound]]
+  assert arrows(axis, marker) == arrows(axis)
   legend = [text.get_text() for text in axis.get_legend().get_texts()]
-  assert "none succeeded up to here" in legend
-  # Models may differ by orders of magnitude; alone, a + b log T is a straight line.
-  assert axis.get_yscale() == "log"
-  axis = drawn(records[records["model"] == "a"], "a", 200).axes[1]
+  assert legend == ["a", "b", label]
+
+
+def test_models_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis():
+  records = records_of()
+  axis = drawn(records, "a", 200).axes[2]
   assert arrows(axis) == []
+  assert axis.get_yscale() == "log"
+  # Alone, a + b log T is a straight line.
+  axis = drawn(records[records["model"] == "a"], "a", 200).axes[1]
   assert axis.get_yscale() == "linear"
 
 

@@ -193,7 +193,7 @@ def draw_arrows(
   color: str,
   points: int,
 ) -> None:
-  """Draws an arrow so many typographic points above each data point."""
+  """Draws an arrow so many typographic points above (< 0: below) each data point."""
   axis.plot(
     x,
     y,

@@ -19,6 +19,11 @@ _MAX_CURVES = 5
 _MAX_COLUMNS = 4
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
+# What stands at a T where all trials ended alike, with how many points above the mark.
+_BOUNDS = {
+  "none succeeded up to here": (BOUND, 12),
+  "all succeeded from here": ({**BOUND, "marker": r"$\Downarrow$"}, -12),
+}
 
 
 def success(
@@ -107,7 +112,7 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
 def _draw_critical(
   figure: matplotlib.figure.Figure, axis: matplotlib.axes.Axes, models, summary
 ) -> None:
-  text, bounded = [], False
+  text, arrows = [], {}
   shifts = _APART ** (np.arange(len(models)) - (len(models) - 1) / 2)
   for model, style, shift in zip(models, STYLES, shifts, strict=False):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
@@ -119,12 +124,14 @@ def _draw_critical(
     bounds = np.array([[c["low"], c["high"]] for c in known]).reshape(-1, 2)
     below_above = np.abs(bounds - sizes[:, None]).T
     axis.errorbar(shift * lengths, sizes, below_above, label=model, capsize=3, **drawn)
-    # Where no trial succeeded, the largest size tried is all that is known.
-    failed, largest = np.array(_without_success(model, summary), float).reshape(-1, 2).T
-    bounded |= len(failed) > 0
-    points = shift * failed, largest
-    axis.plot(*points, markerfacecolor="white", **drawn)
-    draw_arrows(figure, axis, *points, BOUND, style["color"], points=12)
+    for (label, (arrow, offset)), alike in zip(
+      _BOUNDS.items(), _one_sided(model, summary), strict=True
+    ):
+      if alike:
+        arrows[label] = arrow
+        at, bound = np.array(alike, float).T
+        axis.plot(shift * at, bound, markerfacecolor="white", **drawn)
+        draw_arrows(figure, axis, shift * at, bound, arrow, style["color"], offset)
     growth = summary["growth"].get(model)
     if growth:
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
@@ -146,10 +153,9 @@ def _draw_critical(
   axis.set_xticks(ticks, list(map(str, ticks)))
   axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
   handles, _ = axis.get_legend_handles_labels()
-  if bounded:
-    label = "none succeeded up to here"
-    arrow = {**BOUND, "markersize": 9, "color": "black"}
-    handles.append(matplotlib.lines.Line2D([], [], label=label, **arrow))
+  for label, arrow in arrows.items():
+    shown = {**arrow, "markersize": 9, "color": "black"}
+    handles.append(matplotlib.lines.Line2D([], [], label=label, **shown))
   # Room for the text above the data, and for the legend below.
   columns = min(len(models), 2)
   if len(models) == 1:
@@ -174,12 +180,23 @@ def _draw_critical(
   axis.grid(alpha=0.25)
 
 
-def _without_success(model: str, summary) -> list[tuple[int, int]]:
-  """Each T at which no trial of a model succeeded, with the largest m tried there."""
-  cells = [cell for cell in summary["cells"] if cell["model"] == model]
-  reached = {cell["length"] for cell in cells if cell["reached"]}
-  largest = {cell["length"]: cell["sample_size"] for cell in cells}  # m ascends
-  return [(length, m) for length, m in largest.items() if length not in reached]
+def _one_sided(model: str, summary) -> tuple[list, list]:
+  """Each T with the m that alone bounds the critical size there.
+
+  That is the largest tried where no trial succeeded, and the smallest where all did.
+  """
+  by_length: dict[int, list] = {}
+  for cell in summary["cells"]:
+    if cell["model"] == model:
+      by_length.setdefault(cell["length"], []).append(cell)
+  none, every = [], []
+  for length, own in by_length.items():
+    reached = sum(cell["reached"] for cell in own)
+    if reached == 0:
+      none.append((length, own[-1]["sample_size"]))  # m ascends
+    elif reached == sum(cell["trials"] for cell in own):
+      every.append((length, own[0]["sample_size"]))
+  return none, every
 
 
 def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:
