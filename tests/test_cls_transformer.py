@@ -3,6 +3,7 @@
 import functools
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +27,15 @@ def layer_norm(x, scale, bias):
   return centred / math.sqrt(centred @ centred / len(x) + 1e-5) * scale + bias
 
 
-def block(x, p):
-  """All rows of a block, row by row and head by head."""
+def block(x, p, factors=None):
+  """All rows of a block, row by row and head by head.
+
+  Dropout multiplies by `factors`: attention weights [S H], and both branches [d].
+  """
   heads, e = p["query_bias"].shape
+  if factors is None:
+    factors = np.ones((len(x), heads)), 1.0, 1.0
+  of_weights, of_read, of_mlp = factors
   normed = [layer_norm(row, p["attention_scale"], p["attention_bias"]) for row in x]
   rows = []
   for i, row in enumerate(x):
@@ -36,14 +43,16 @@ def block(x, p):
     for h in range(heads):
       query = normed[i] @ p["query_kernel"][:, h] + p["query_bias"][h]
       scores = [query @ (z @ p["key_kernel"][:, h]) / math.sqrt(e) for z in normed]
-      weights = scipy.special.softmax(scores)
+      weights = scipy.special.softmax(scores) * of_weights[:, h]
       for weight, z in zip(weights, normed, strict=True):
         read[h] += weight * (z @ p["value_kernel"][:, h] + p["value_bias"][h])
-    row = row + np.einsum("he,hed->d", read, p["out"]["kernel"]) + p["out"]["bias"]
+    branch = np.einsum("he,hed->d", read, p["out"]["kernel"]) + p["out"]["bias"]
+    row = row + of_read * branch
     z = layer_norm(row, **p["mlp_norm"])
     hidden = z @ p["mlp_in"]["kernel"] + p["mlp_in"]["bias"]
     hidden = hidden * scipy.special.ndtr(hidden)
-    rows.append(row + hidden @ p["mlp_out"]["kernel"] + p["mlp_out"]["bias"])
+    branch = hidden @ p["mlp_out"]["kernel"] + p["mlp_out"]["bias"]
+    rows.append(row + of_mlp * branch)
   return rows
 
 
@@ -94,6 +103,37 @@ def test_dropout_is_on_where_there_is_a_key():
   without = ClsTransformer(num_heads=2, width=8, dropout=0.0)
   same = without.apply({"params": params}, bits, rngs={"dropout": jax.random.key(0)})
   np.testing.assert_allclose(same, plain, rtol=1e-6)
+
+
+def test_dropout_on_embeddings_weights_and_both_branches():
+  rate, n = 0.4, 1000
+  module = ClsTransformer(num_heads=4, width=8, dropout=rate)
+  bits, params = draw(module, n, 6)
+  logits, state = module.apply(
+    {"params": params},
+    bits,
+    rngs={"dropout": jax.random.key(0)},
+    capture_intermediates=lambda own, _: isinstance(own, nn.Dropout),
+    mutable=["intermediates"],
+  )
+  factors = jax.tree.map(
+    lambda a: np.where(np.asarray(a) == 0, 0.0, 1 / (1 - rate)), state["intermediates"]
+  )
+  (embedding,) = factors["drop"]["__call__"]
+  of_weights, of_read, of_mlp = factors["blocks_0"]["drop"]["__call__"]
+  drawn = embedding, of_weights, of_read, of_mlp
+  assert [each.shape for each in drawn] == [(n, 7, 8), (n, 7, 4), (n, 1, 8), (n, 1, 8)]
+  for each in drawn:  # independent factors of mean one
+    standard_error = math.sqrt(rate / (1 - rate) / each.size)
+    assert abs(np.mean(each) - 1) < 4 * standard_error
+  assert abs(np.corrcoef(of_read.ravel(), of_mlp.ravel())[0, 1]) < 4 / math.sqrt(8 * n)
+  p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
+  for k in range(5):
+    x = p["embedding"]["token"][[*np.asarray(bits[k]), 2]] + p["embedding"]["position"]
+    own = of_weights[k], of_read[k, 0], of_mlp[k, 0]
+    x = block(x * embedding[k], p["blocks_0"], own)
+    expected = layer_norm(x[-1], **p["last_norm"]) @ p["read_out"]["kernel"]
+    np.testing.assert_allclose(logits[k], expected, rtol=2e-4, atol=2e-4)
 
 
 def with_gap(params, gap):
