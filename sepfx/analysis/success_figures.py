@@ -37,9 +37,10 @@ def success(
 
   Returns:
     A panel a model, one of critical sizes (at each T the models' marks stand side by
-    side), and two of training curves: of the first model at the largest T, at the sample
-    size where most trials failed (the smallest of several) and where most succeeded (the
-    largest); one, where they are the same.
+    side, with an arrow where all trials ended alike and the size is only bounded), and
+    two of training curves: of the first model at the largest T, at the sample size where
+    most trials failed (the smallest of several) and where most succeeded (the largest);
+    one, where they are the same.
   """
   models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
   regimes = _regimes([cell for cell in summary["cells"] if cell["model"] == models[0]])
@@ -181,9 +182,11 @@ def _draw_critical(
 
 
 def _one_sided(model: str, summary) -> tuple[list, list]:
-  """Each T with the m that alone bounds the critical size there.
+  """Each T at which a model's trials ended alike, with the m that bounds m_crit there.
 
-  That is the largest tried where no trial succeeded, and the smallest where all did.
+  Returns:
+    Pairs (T, m): where no trial succeeded, with the largest m tried; and where all did,
+    with the smallest.
   """
   by_length: dict[int, list] = {}
   for cell in summary["cells"]:
