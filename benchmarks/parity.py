@@ -84,7 +84,8 @@ def paired(trial: Trial, seeds: Seeds, device: torch.device) -> Setup:
   test, draw = in_torch(world.test), jax.jit(trial.batch)
   with torch.inference_mode():
     logits = model.eval()(test[0]).cpu().numpy()
-  expected = predict(trial.model, params, world.test.bits)
+  with jax.default_matmul_precision("highest"):  # as PyTorch's, also on a GPU
+    expected = predict(trial.model, params, world.test.bits)
   np.testing.assert_allclose(logits, expected, atol=1e-6)  # one model, or no pair
   return Setup(model, lambda step: in_torch(draw(world, step)), test)
 
