@@ -101,6 +101,7 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
       fine = np.linspace(sizes[0], sizes[-1], 200)
       x = summary["steepness"][model]["k"] * np.log(fine / critical["size"])
       axis.plot(fine, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
+  axis.locator_params(axis="x", nbins=6)  # five digits each, at times
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
