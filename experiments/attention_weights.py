@@ -8,95 +8,111 @@ draws W_Q^T W_K beside the construction of Equation (A.2).
 
 from __future__ import annotations
 
-import json
+import dataclasses
 
-import jax
+import matplotlib.figure
 import numpy as np
-import rich.console
-import rich.progress
-from absl import flags
 
-from experiments import command_line
+from experiments import study
+from experiments.settings import Common, made_from, setting
 from sepfx.analysis import block_statistics, figures
 from sepfx.constructions import retrieval_transformer
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import require
 from sepfx.models import Transformer, query_key_products
 from sepfx.tasks import QSTR, shared
-from sepfx.training import EpochTraining, Seeds
+from sepfx.training import ERM, AdamW, Trial, optimizer
 
-flags.DEFINE_integer("length", 100, "N, number of tokens in a prompt.")
-flags.DEFINE_integer("token_dim", 10, "d.")
-flags.DEFINE_integer("num_samples", 50_000, "Training prompts, fixed.")
-flags.DEFINE_integer("batch_size", 64, "Prompts a step.")
-flags.DEFINE_float("learning_rate", 1e-3, "AdamW's learning rate.")
-flags.DEFINE_float("weight_decay", 0.2, "AdamW's decoupled weight decay.")
-flags.DEFINE_integer("max_epochs", 20, "Epochs at most.")
-flags.DEFINE_float("stop_loss", 0.05, "Mean training loss of an epoch that ends it.")
-flags.DEFINE_integer("seed", 0, "Seed of everything random.")
-flags.DEFINE_string("output_dir", "runs/attention_weights", "Where results are kept.")
-
-FLAGS = flags.FLAGS
 _EPS = 1e-2  # epsilon_2NN of the construction that is drawn beside
 
 
-def main() -> None:
-  settings = command_line.settings_of("num_samples", ("output_dir",))
-  require(settings["max_epochs"] >= 1, "max_epochs", settings["max_epochs"], ">= 1")
-  require(settings["stop_loss"] > 0, "stop_loss", settings["stop_loss"], "> 0")
-  length = settings["length"]
-  require(length >= 2, "length", length, "an integer >= 2")
-  task = QSTR(length=length, token_dim=settings["token_dim"], indices=shared)
-  training = EpochTraining(
-    task,
-    Transformer(),
-    command_line.adamw(settings),
-    settings["num_samples"],
-    settings["batch_size"],
-  )
-  require(0 <= settings["seed"] < 2**32, "seed", settings["seed"], "0 to 2^32 - 1")
-  with RunDirectory(FLAGS.output_dir, settings) as directory:
-    seeds = Seeds(*jax.random.split(jax.random.key(settings["seed"])))
-    sample = jax.jit(training.sample)(seeds)
-    state = jax.jit(training.init)(seeds)
-    epoch = jax.jit(training.epoch, donate_argnums=2)
-    losses: list[float] = []
-    console = rich.console.Console(highlight=False)
-    for _ in range(settings["max_epochs"]):
-      state, loss = epoch(seeds, sample, state)
-      losses.append(float(loss))
-      console.print(f"epoch {len(losses)}: training loss {losses[-1]:.4f}")
-      if losses[-1] < settings["stop_loss"]:
-        break
-    planted, _ = sample
-    # Tokens of a prompt rarely exceed three times their root mean square norm.
-    radius = 3 * float(np.sqrt(task.token_dim))
-    built = retrieval_transformer(
-      task, planted, radius=radius, eps=_EPS, parametrization="separate"
-    )
-    learned, constructed = (
-      np.asarray(query_key_products(params, task.input_dim)[0])
-      for params in (state.params, built.params)
-    )
-    summary = {
-      "training_loss": losses,
-      "stopped": losses[-1] < settings["stop_loss"],
-      "learned": block_statistics(learned, task.token_dim, task.resolved_code_dim),
-      "constructed": block_statistics(
-        constructed, task.token_dim, task.resolved_code_dim
-      ),
-    }
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    with open(directory.path / "weights.npz", "wb") as file:
-      np.savez(file, learned=learned, constructed=constructed)
-    figure = figures.attention(
-      learned, constructed, task.token_dim, task.resolved_code_dim
-    )
-    command_line.write_figure(directory, figure)
-  for name, value in summary["learned"].items():
-    console.print(f"{name}: {value:.4g}")
-  console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  length: int = setting(100, "N, number of tokens in a prompt.")
+  token_dim: int = setting(10, "d.")
+  sample_size: int = setting(50_000, "Training prompts, fixed.", flag="num_samples")
+  num_trials: int = setting(1, "Trials; the first is drawn.", kind="count")
+  num_test: int = setting(1000, "Test prompts.", kind="fixed")
+  batch_size: int = setting(64, "Prompts a step.")
+  weight_decay: float = setting(0.2, "AdamW's decoupled weight decay.")
+  max_epochs: int = setting(20, "Epochs at most.", kind="budget")
+  stop_loss: float = setting(0.05, "Training loss that ends it.", kind="fixed")
 
+
+def build(settings: Settings) -> Trial:
+  epochs, loss, batch = settings.max_epochs, settings.stop_loss, settings.batch_size
+  require(epochs >= 1, "max_epochs", epochs, "an integer >= 1")
+  require(loss > 0, "stop_loss", loss, "a positive number")
+  require(batch >= 1, "batch_size", batch, "an integer >= 1")
+  task = made_from(settings, QSTR, indices=shared)
+  steps = max(1, settings.sample_size // batch)  # of an epoch
+  protocol = made_from(
+    settings,
+    ERM,
+    threshold=loss,
+    watched="train_loss",
+    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW)),
+    check_every=steps,
+    max_steps=epochs * steps,
+  )
+  return protocol.trial(task, task, Transformer())
+
+
+def products(run: study.Run) -> tuple[QSTR, np.ndarray, np.ndarray]:
+  """The task of the first trial, and W_Q^T W_K learned and constructed."""
+  row = run.records.table[0]
+  cell = run.cells[run.records.cell_of(row)]
+  task, seed = cell.trial.task, run.chosen.one("seed")
+  planted = task.init(cell.seeds(seed, 1).task[0])
+  # Tokens of a prompt rarely exceed three times their root mean square norm.
+  radius = 3 * float(np.sqrt(task.token_dim))
+  built = retrieval_transformer(
+    task, planted, radius=radius, eps=_EPS, parametrization="separate"
+  )
+  trained = run.records.models[run.records.name_of(row)]
+  learned, constructed = (
+    np.asarray(query_key_products(params, task.input_dim)[0])
+    for params in (trained.params, built.params)
+  )
+  return task, learned, constructed
+
+
+def summarise(run: study.Run) -> dict:
+  task, *matrices = products(run)
+  (curve, *_) = run.records.curves(trial=0)
+  learned, constructed = (
+    block_statistics(each, task.token_dim, task.resolved_code_dim) for each in matrices
+  )
+  return {
+    "training_loss": curve["train_loss"].tolist(),
+    "stopped": run.records.table["outcome"][0].item() == "reached",
+    "learned": learned,
+    "constructed": constructed,
+  }
+
+
+def draw(run: study.Run, summary: dict) -> matplotlib.figure.Figure:
+  del summary
+  task, learned, constructed = products(run)
+  return figures.attention(learned, constructed, task.token_dim, task.resolved_code_dim)
+
+
+def table(summary: dict) -> list[str]:
+  losses = [
+    f"epoch {epoch}: training loss {loss:.4f}"
+    for epoch, loss in enumerate(summary["training_loss"], start=1)
+  ]
+  return [*losses, *(f"{k}: {value:.4g}" for k, value in summary["learned"].items())]
+
+
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise,
+  draw=draw,
+  table=table,
+  output_dir="runs/attention_weights",
+  keep_weights=True,
+)
 
 if __name__ == "__main__":
-  command_line.main(main)
+  study.main(STUDY)

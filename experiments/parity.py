@@ -11,107 +11,69 @@ Started again on its own output directory, a run goes on where it stopped.
 
 from __future__ import annotations
 
-import json
+import dataclasses
 
-import rich.console
-import rich.table
-from absl import flags
-
-from experiments import command_line, running
-from sepfx.analysis import figures, transitions
-from sepfx.ensembles import Cell, grid
+from experiments import study, tables
+from experiments.settings import Common, made_from, setting
+from sepfx import analysis, models
+from sepfx.analysis import figures
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
-from sepfx.training import Online
-
-flags.DEFINE_list("contexts", ["10", "15", "20"], "T, number of bits.")
-flags.DEFINE_list("noise", ["0"], "Probabilities that a training label is flipped.")
-flags.DEFINE_integer("sparsity", 3, "s, number of hidden bits.")
-flags.DEFINE_integer("num_trials", 10, "Trials at each context and noise rate.")
-flags.DEFINE_float(
-  "accuracy_level", 0.99, "Held-out accuracy above which it has learned."
-)
-flags.DEFINE_integer("max_steps", 10_000, "Steps after which a trial is censored.")
-flags.DEFINE_integer("check_every", 10, "Steps between two evaluations.")
-flags.DEFINE_integer("num_test", 2000, "Held-out inputs of a trial.")
-flags.DEFINE_integer("batch_size", 2048, "Fresh inputs a step.")
-flags.DEFINE_float("learning_rate", 1e-3, "Adam's learning rate.")
-flags.DEFINE_float("weight_decay", 1e-4, "Decoupled, on linear weight matrices alone.")
-flags.DEFINE_float("clip_norm", 1.0, "Of the global gradient norm; 0 for no clipping.")
-flags.DEFINE_integer("seed", 0, "Seed of everything random.")
-
-FLAGS = flags.FLAGS
-FLAGS.set_default("output_dir", "runs/parity")
+from sepfx.training import AdamW, Online, Trial, optimizer
 
 
-def _settings() -> dict:
-  """The settings that stand in config.json, in one form however they were given."""
-  settings = command_line.settings_of("contexts", free=())
-  for name, kind, takes in (
-    ("contexts", int, "integers >= 1"),
-    ("noise", float, "numbers in [0, 1/2)"),
-  ):
-    settings[name] = command_line.numbers(name, kind, takes)
-    require(len(settings[name]) > 0, name, [], "at least one number")
-  return settings
-
-
-def _cells(settings: dict) -> list[Cell]:
-  level = settings["accuracy_level"]
-  require(0.5 < level < 1, "accuracy_level", level, "a number between 1/2 and 1")
-  steps, every = settings["max_steps"], settings["check_every"]
-  require(steps >= every, "max_steps", steps, f"at least check_every = {every}")
-  protocol = Online(
-    thresholds=(round(1 - level, 12),),  # 0.01, not 0.010000000000000009
-    optimizer=command_line.adam_with_kernel_decay(settings),
-    batch_size=settings["batch_size"],
-    check_every=every,
-    num_test=settings["num_test"],
-    max_samples=steps * settings["batch_size"],
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  model: str = setting(
+    ("transformer",), "Who learns, as in other studies.", flag="models", kind="grid"
   )
-  cells = []
-  for noise in settings["noise"]:
-    clean, noisy = (
-      SparseBoolean(
-        length=settings["contexts"][0],
-        sparsity=settings["sparsity"],
-        function=FUNCTIONS["parity"],
-        noise=rate,
-      )
-      for rate in (0.0, noise)
-    )
-    contexts = settings["contexts"]
-    cells += grid(noisy, ["transformer"], contexts, protocol, test_task=clean)
-  return cells
+  length: int = setting((10, 15, 20), "T, number of bits.", flag="contexts", kind="grid")
+  noise: float = setting(0.0, "Probability that a training label is flipped.")
+  sparsity: int = setting(3, "s, number of hidden bits.")
+  num_trials: int = setting(10, "Trials at each context and noise rate.", kind="count")
+  accuracy_level: float = setting(
+    0.99, "Held-out accuracy above which it has learned.", kind="fixed"
+  )
+  max_steps: int = setting(10_000, "Steps of a censored trial.", kind="budget")
+  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
+  num_test: int = setting(2000, "Held-out inputs of a trial.", kind="fixed")
+  batch_size: int = setting(2048, "Fresh inputs a step.")
+  weight_decay: float = setting(1e-4, "Decoupled, on linear weight matrices alone.")
+  clip_norm: float = setting(1.0, "Of the global gradient norm; 0 for none.")
 
 
-def _print_table(console: rich.console.Console, summary: list[dict]) -> None:
-  table = rich.table.Table("task", "T", "learned", "steps to learn")
-  for cell in summary:
-    table.add_row(
-      cell["task"],
-      str(cell["length"]),
-      f"{cell['reached']}/{cell['trials']}",
-      ", ".join(f"{step:,}" for step in cell["steps"]),
-    )
-  console.print(table)
+def build(settings: Settings) -> Trial:
+  level, steps, every = settings.accuracy_level, settings.max_steps, settings.check_every
+  require(0.5 < level < 1, "accuracy_level", level, "a number between 1/2 and 1")
+  require(steps >= every, "max_steps", steps, f"at least check_every = {every}")
+  parity = FUNCTIONS["parity"]
+  noisy = made_from(settings, SparseBoolean, function=parity)
+  protocol = made_from(
+    settings,
+    Online,
+    thresholds=(round(1 - level, 12),),  # 0.01, not 0.010000000000000009
+    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW, decay="kernels")),
+    max_samples=steps * settings.batch_size,
+  )
+  clean = dataclasses.replace(noisy, noise=0.0)
+  model = models.build(settings.model, noisy)
+  return protocol.trial(noisy, clean, model, settings.model)
 
 
-def main() -> None:
-  stop = running.start()
-  settings = _settings()
-  cells = _cells(settings)
-  console = running.console()
-  with running.recorded(cells, settings, stop) as run:
-    if run is None:
-      return
-    summary = transitions(run.records, settings["batch_size"], settings["max_steps"])
-    run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    figure = figures.transitions(run.curves, summary, settings["batch_size"])
-    command_line.write_figure(run.directory, figure)
-  _print_table(console, summary)
-  console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)
+def summarise(run: study.Run) -> list[dict]:
+  size = run.per_row(lambda trial: trial.protocol.batch_size)
+  budget = run.per_row(lambda trial: trial.protocol.budget)
+  return analysis.transitions(run.records, size, budget / size)
 
+
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise,
+  draw=lambda run, summary: figures.transitions(run.records, summary),
+  table=tables.transitions,
+  output_dir="runs/parity",
+)
 
 if __name__ == "__main__":
-  command_line.main(main)
+  study.main(STUDY)

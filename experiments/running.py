@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
 import pathlib
 import signal
@@ -18,19 +19,29 @@ import numpy as np
 import rich.console
 from absl import flags
 
-from sepfx.ensembles import Cell, Lanes, Watcher, hosts, run, trial_name
+from sepfx import probes
+from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.host_loop import Programs
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.ensembles.viewers import Profile, TensorBoard
 from sepfx.errors import require
+from sepfx.training import Probe
 
 flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
 flags.DEFINE_integer("lanes", 0, "Trials a device advances at once; 0 to choose.")
 flags.DEFINE_float(
   "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
 )
+flags.DEFINE_list(
+  "probes",
+  [],
+  f"What is measured of each trial when it has ended: {', '.join(probes.NAMES)}, "
+  "risk:length=16 and the like, or package.module:function.",
+)
+flags.DEFINE_bool("keep_weights", False, "Keep each trial's weights, at its end.")
 flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
 flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
 flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
@@ -100,18 +111,28 @@ def console() -> rich.console.Console:
   return rich.console.Console(highlight=False, quiet=quiet)
 
 
-class Recorded(NamedTuple):
-  """A run's directory with everything that was recorded in it, complete.
+class Request(NamedTuple):
+  """What a command asks of a directory.
 
   Attributes:
-    directory: open, and locked.
-    records: `sepfx.ensembles.table` of all trials.
-    curves: structured arrays of `sepfx.training.Trial.curve`, by trial name.
+    own: the cells to run.
+    cells: all that stand in the directory or will, in the order of the records.
+    settings: of all of them, for config.json.
+    seed: of everything random.
+    num_trials: of each of the cells to run.
+    added: axes that what is there does not have yet, see `TrialFiles`.
+    probe: what is measured of each trial when it has ended.
+    keep_weights: whether weights are kept.
   """
 
-  directory: RunDirectory
-  records: np.ndarray
-  curves: dict[str, np.ndarray]
+  own: Sequence[Cell]
+  cells: Sequence[Cell]
+  settings: dict[str, Any]
+  seed: int
+  num_trials: int
+  added: dict[str, Any]
+  probe: Probe | None
+  keep_weights: bool
 
 
 class Search(Protocol):
@@ -144,65 +165,107 @@ class _Everything:
 
 
 @contextlib.contextmanager
+def opened() -> Iterator[RunDirectory | None]:
+  """Opens --output_dir; None in processes other than the primary.
+
+  Raises:
+    InvalidSetting: if the directory cannot be used.
+  """
+  if not hosts.is_primary():
+    yield None
+    return
+  with RunDirectory(FLAGS.output_dir) as directory:
+    yield directory
+
+
+def stored_settings(directory: RunDirectory | None) -> str:
+  """Returns, to all processes, the settings in the directory as JSON, null for none."""
+  stored = directory.stored["settings"] if directory and directory.stored else None
+  return hosts.text_from_primary(json.dumps(stored))
+
+
 def recorded(
-  cells: Sequence[Cell],
-  settings: dict[str, Any],
+  request: Request,
+  directory: RunDirectory | None,
   stop: Stop,
   search: Search | None = None,
-) -> Iterator[Recorded | None]:
-  """Runs what is left of the cells' trials in --output_dir.
+) -> Records | None:
+  """Runs what is missing of what is asked for.
 
   Args:
-    cells: the grid.
-    settings: everything that the results depend on, `seed` and `num_trials` among
-      them.
+    request: what is.
+    directory: from `opened`.
     stop: from `start`.
     search: chooses among the trials round by round; None to run all of them.
 
-  Yields:
-    What stands in the directory then; None in processes other than the primary.
+  Returns:
+    All that stands in the directory then; None in processes other than the primary.
 
   Raises:
     InvalidSetting: if the directory cannot be used.
     Interrupted: if the run was asked to stop.
     OSError: if something could not be recorded.
   """
-  seed, num_trials = settings["seed"], settings["num_trials"]
   path = pathlib.Path(FLAGS.output_dir)
-  names = [trial_name(cell, k) for cell in cells for k in range(num_trials)]
-  programs: dict[str, Lanes] | None = {} if search else None
+  names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
+  files, outgrown, count = None, [], request.num_trials
+  if directory is not None:
+    files = _files(request, directory)
+    outgrown = files.outgrown_trials
+  # A larger budget is for all that stands there, not only for what is asked for today.
+  again = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
+  names += [name for name, _ in again if name not in names]
+  count = max([count, *(k + 1 for _, k in again)])
+  every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
+  programs: Programs | None = {} if search else None
   search = search or _Everything(names)
-  with contextlib.ExitStack() as whole:
-    with contextlib.ExitStack() as while_running:
-      watchers: list[Watcher] = []
-      files = None
-      if hosts.is_primary():
-        directory = whole.enter_context(RunDirectory(path, settings))
-        files = TrialFiles(directory, cells, num_trials)
-        if FLAGS.tensorboard:
-          watchers.append(TensorBoard(path / "tensorboard", files))
-        if FLAGS.profile:
-          watchers.append(while_running.enter_context(Profile(path / "profile")))
-        progress = Progress(search.num_trials - len(files.reached), console())
-        watchers += [files, while_running.enter_context(progress)]
-      ended: dict[str, bool] = {}
-      while chosen := search(ended):
-        known = _reached(files, chosen)
-        missing = {name for name in chosen if name not in known}
-        for _ in run(
-          cells,
-          seed=seed,
-          num_trials=num_trials,
-          lanes=FLAGS.lanes,
-          finished=set(names) - missing,
-          watchers=watchers,
-          keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
-          stopping=lambda: stop.requested,
-          programs=programs,
-        ):
-          pass
-        ended.update(_reached(files, chosen))
-    yield Recorded(directory, *files.complete()) if files else None
+  with contextlib.ExitStack() as while_running:
+    watchers: list[Watcher] = []
+    if files is not None:
+      if FLAGS.tensorboard:
+        watchers.append(TensorBoard(path / "tensorboard", files))
+      if FLAGS.profile:
+        watchers.append(while_running.enter_context(Profile(path / "profile")))
+      progress = Progress(search.num_trials - len(files.reached), console())
+      watchers += [files, while_running.enter_context(progress)]
+    ended: dict[str, bool] = {}
+    while chosen := search(ended):
+      known = _reached(files, chosen)
+      missing = {name for name in chosen if name not in known}
+      for _ in run(
+        request.cells,
+        seed=request.seed,
+        num_trials=count,
+        lanes=FLAGS.lanes,
+        finished=every - missing,
+        watchers=watchers,
+        keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
+        stopping=lambda: stop.requested,
+        programs=programs,
+        probe=request.probe,
+        keep_weights=request.keep_weights,
+      ):
+        pass
+      ended.update(_reached(files, chosen))
+  return files.complete() if files else None
+
+
+def _files(request: Request, directory: RunDirectory) -> TrialFiles:
+  """The records in the directory, which then says what this run is."""
+  probed = {}
+  if request.probe is not None:
+    for cell in request.own:
+      probed[cell.name] = probes.value_names(request.probe, cell.trial)
+  files = TrialFiles(
+    directory,
+    request.cells,
+    added=request.added,
+    probed=probed,
+    keep_weights=request.keep_weights,
+  )
+  types = {name: kind.__name__ for name, kind in files.types.items()}
+  directory.begin(request.settings, types)
+  return files
 
 
 def _reached(files: TrialFiles | None, names: Sequence[str]) -> dict[str, bool]:

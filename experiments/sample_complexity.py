@@ -3,138 +3,121 @@
     python -m experiments.sample_complexity --flagfile=experiments/flags/fig1a.cfg
 
 Measures, for each model and length, the number of training prompts after which the
-test loss is first below each threshold, and draws it against the length. Started
-again on its own output directory, a run goes on where it stopped.
+test loss is first below each threshold, and draws it against the length. Any setting may
+take several values: --learning_rate=1e-3,3e-3. Started again on its own output directory,
+a run goes on where it stopped, and takes further trials, lengths, models or values.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import pathlib
 
-import numpy as np
-import rich.console
-import rich.table
-from absl import flags
-
-from experiments import beside, command_line, running
-from sepfx import Online
-from sepfx.analysis import figures, summarise
+from experiments import study, tables
+from experiments.settings import Chosen, Common, made_from, named_task, one_of, setting
+from sepfx import models
+from sepfx.analysis import Level, figures, summarise
 from sepfx.analysis.summary import at_level
-from sepfx.ensembles import TASK_DRAWS, Cell, grid
+from sepfx.ensembles import TASK_DRAWS
 from sepfx.errors import require
-from sepfx.models import NAMES
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
-from sepfx.training import Level
+from sepfx.training import AdamW, Online, Trial, optimizer
 
 _PUBLISHED = pathlib.Path(__file__).parent / "published"
-# What runs that are drawn together may differ in; no two may have the same trial.
-_MAY_DIFFER = ("models", "lengths", "num_trials", "max_samples")
 _TASKS = {"qstr": independent, "simple_qstr": shared}
-
-flags.DEFINE_enum("task", "qstr", list(_TASKS), "What is learned.")
-flags.DEFINE_list(
-  "models",
-  ["transformer", "ffn", "gru"],
-  f"Who learns: {', '.join(NAMES['regression'])}, or package.module:factory.",
-)
-flags.DEFINE_list("lengths", ["4", "8", "12"], "N, number of tokens in a prompt.")
-flags.DEFINE_integer("num_trials", 5, "Trials of each model at each length.")
-flags.DEFINE_list("thresholds", ["0.7"], "Test losses whose first passage is timed.")
-flags.DEFINE_list(
-  "uniform_fractions",
-  [],
-  "Further thresholds, as fractions of the test loss of uniform attention (1 - 1/N).",
-)
-flags.DEFINE_integer("check_every", 10, "Steps between two evaluations.")
-flags.DEFINE_integer("num_test", 5000, "Test prompts of a trial.")
-flags.DEFINE_enum(
-  "test_distribution",
-  "matched",
-  ["matched", "simple"],
-  "Test prompts: as trained on, or all positions naming the same tokens (published).",
-)
-flags.DEFINE_enum(
-  "task_draw",
-  "per_trial",
-  list(TASK_DRAWS),
-  "Planted parameters: anew for each trial, or once for all at a length (published).",
-)
-flags.DEFINE_enum("codes", "rademacher", list(KINDS), "Position codes.")
-flags.DEFINE_integer("code_dim", None, "d_e; floor(5 ln N) if not given.")
-flags.DEFINE_bool(
-  "encoding_prefactor", False, "Multiply codes by sqrt(d/q), as the theory does."
-)
-flags.DEFINE_integer("batch_size", 64, "Fresh prompts a step.")
-flags.DEFINE_float("learning_rate", 1e-3, "AdamW's learning rate.")
-flags.DEFINE_float("weight_decay", 0.01, "AdamW's decoupled weight decay.")
-flags.DEFINE_integer("max_samples", 1_000_000, "Prompts after which a trial is censored.")
-flags.DEFINE_integer("token_dim", 10, "d.")
-flags.DEFINE_integer("sparsity", 1, "q, number of tokens a label depends on.")
-flags.DEFINE_enum("link", "linear", list(LINKS), "g, what a label is of those tokens.")
-flags.DEFINE_integer("num_heads", 1, "H, heads of the transformer.")
-flags.DEFINE_integer("seed", 0, "Seed of everything random.")
-flags.DEFINE_bool("screen", True, "Estimate the test loss before evaluating it in full.")
-flags.DEFINE_string(
-  "published", "", "Published means to draw beside: a file name in experiments/published."
-)
-
-FLAGS = flags.FLAGS
-FLAGS.set_default("output_dir", "runs/sample_complexity")
+# Settings of those that a task of one's own need not have.
+_OF_QSTR = (
+  "token_dim", "sparsity", "link", "codes", "code_dim", "encoding_prefactor",
+)  # fmt: skip
 
 
-def _settings() -> dict:
-  """The settings that stand in config.json, in one form however they were given."""
-  settings = command_line.settings_of("lengths", free=("published",))
-  settings["lengths"] = command_line.numbers("lengths", int, "integers >= 2")
-  settings["thresholds"] = command_line.numbers("thresholds", float, "positive numbers")[
-    ::-1
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  task: str = setting(
+    "qstr", f"What is learned: {', '.join(_TASKS)}, or package.module:factory."
+  )
+  model: str = setting(
+    ("transformer", "ffn", "gru"),
+    f"Who learns: {', '.join(models.NAMES['regression'])}, with fields as in "
+    "transformer:num_heads=2, or package.module:factory.",
+    flag="models",
+    kind="grid",
+  )
+  length: int = setting(
+    (4, 8, 12), "N, number of tokens in a prompt.", flag="lengths", kind="grid"
+  )
+  num_trials: int = setting(5, "Trials of each cell.", kind="count")
+  thresholds: tuple[float, ...] = setting(
+    (0.7,), "Test losses whose first passage is timed.", kind="list"
+  )
+  uniform_fractions: tuple[float, ...] = setting(
+    (), "Further thresholds, as fractions of uniform attention's (1 - 1/N).", kind="list"
+  )
+  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
+  num_test: int = setting(5000, "Test prompts of a trial.", kind="fixed")
+  test_distribution: str = setting(
+    "matched", "Test prompts: matched, or simple (all positions name the same tokens)."
+  )
+  task_draw: str = setting(
+    "per_trial", f"Planted parameters: {' or '.join(TASK_DRAWS)}.", kind="fixed"
+  )
+  codes: str = setting("rademacher", f"Position codes: {', '.join(KINDS)}.")
+  code_dim: int | None = setting(None, "d_e; none for floor(5 ln N).")
+  encoding_prefactor: bool = setting(False, "Multiply codes by sqrt(d/q).")
+  batch_size: int = setting(64, "Fresh prompts a step.")
+  weight_decay: float = setting(0.01, "AdamW's decoupled weight decay.")
+  max_samples: int = setting(1_000_000, "Prompts that a trial has.", kind="budget")
+  token_dim: int = setting(10, "d.")
+  sparsity: int = setting(1, "q, number of tokens a label depends on.")
+  link: str = setting("linear", f"g of those tokens: {', '.join(LINKS)}.")
+  screen: bool = setting(True, "Estimate the loss before evaluating it.", kind="fixed")
+  published: str = setting(
+    "", "Published means to draw beside: a name in experiments/published.", kind="free"
+  )
+
+
+def build(settings: Settings) -> Trial:
+  if settings.task in _TASKS:
+    link = LINKS[one_of(settings, "link", LINKS)]
+    task = made_from(settings, QSTR, link=link, indices=_TASKS[settings.task])
+  else:
+    task = named_task(settings, _TASKS, _OF_QSTR)
+  test_task = task
+  if one_of(settings, "test_distribution", ("matched", "simple")) == "simple":
+    test_task = dataclasses.replace(task, indices=shared)
+  protocol = made_from(
+    settings,
+    Online,
+    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW)),
+    thresholds=(*settings.thresholds, *_fractions(settings, test_task)),
+  )
+  model = models.build(settings.model, task)
+  return protocol.trial(task, test_task, model, settings.model)
+
+
+def _fractions(settings: Settings, test_task) -> list[float]:
+  name, fractions = "uniform_fractions", settings.uniform_fractions
+  for fraction in fractions:
+    require(0 < fraction < 1, name, fraction, "numbers between 0 and 1")
+  risk = uniform_risk(test_task)
+  takes = "nothing for this task, in which uniform attention's risk is not known"
+  require(not fractions or risk is not None, name, list(fractions), takes)
+  return [Level(value, of_uniform=True).threshold(risk or 0.0) for value in fractions]
+
+
+def uniform_risk(task) -> float | None:
+  """Uniform attention's, None for a task in which it is not known."""
+  return getattr(task, "uniform_attention_risk", lambda: None)()
+
+
+def _levels(chosen: Chosen) -> list[Level]:
+  fractions = chosen.one("uniform_fractions")
+  return [
+    *map(Level, chosen.one("thresholds")),
+    *(Level(value, of_uniform=True) for value in fractions),
   ]
-  fractions = command_line.numbers("uniform_fractions", float, "numbers between 0 and 1")
-  settings["uniform_fractions"] = fractions[::-1]
-  settings["models"] = list(dict.fromkeys(FLAGS.models))
-  return settings
-
-
-def _protocol(settings: dict) -> Online:
-  return Online(
-    thresholds=tuple(settings["thresholds"]),
-    optimizer=command_line.adamw(settings),
-    batch_size=settings["batch_size"],
-    check_every=settings["check_every"],
-    num_test=settings["num_test"],
-    max_samples=settings["max_samples"],
-    screen=settings["screen"],
-  )
-
-
-def _cells(settings: dict) -> list[Cell]:
-  lengths = settings["lengths"]
-  require(len(lengths) > 0 and lengths[0] >= 2, "lengths", lengths, "integers >= 2")
-  task = QSTR(
-    length=lengths[0],
-    token_dim=settings["token_dim"],
-    sparsity=settings["sparsity"],
-    indices=_TASKS[settings["task"]],
-    link=LINKS[settings["link"]],
-    codes=settings["codes"],
-    code_dim=settings["code_dim"],
-    encoding_prefactor=settings["encoding_prefactor"],
-  )
-  simple = settings["test_distribution"] == "simple"
-  return grid(
-    task,
-    settings["models"],
-    lengths,
-    _protocol(settings),
-    uniform_fractions=settings["uniform_fractions"],
-    test_task=dataclasses.replace(task, indices=shared) if simple else None,
-    task_draw=settings["task_draw"],
-    num_heads=settings["num_heads"],
-  )
 
 
 def _read_published(name: str) -> figures.Published:
@@ -151,75 +134,30 @@ def _read_published(name: str) -> figures.Published:
   return points
 
 
-def _print_table(
-  console: rich.console.Console, levels: list[Level], summary: dict
-) -> None:
-  for level in levels:
-    cells = at_level(summary["cells"], level)
-    models = list(dict.fromkeys(cell["model"] for cell in cells))
-    console.print(f"\nTraining prompts until the test MSE is below {level}:")
-    shown = rich.table.Table()
-    shown.add_column("N", justify="right")
-    for model in models:
-      shown.add_column(model, justify="right")
-    for length in sorted({cell["length"] for cell in cells}):
-      by_model = {c["model"]: c for c in cells if c["length"] == length}
-      shown.add_row(str(length), *(_table_entry(by_model.get(m)) for m in models))
-    fitted = {entry["model"]: entry for entry in at_level(summary["exponents"], level)}
-    if fitted:
-      shown.add_section()
-      entries = [
-        f"{e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]" if e else ""
-        for e in map(fitted.get, models)
-      ]
-      shown.add_row("c", *entries)
-    console.print(shown)
-  console.print("Mean [95% interval] over trials; c is the exponent of n ~ N^c.")
+def summarise_run(run: study.Run) -> dict:
+  budget = run.per_row(lambda trial: trial.protocol.budget).astype(int)
+  risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
+  return summarise(run.records, _levels(run.chosen), budget, risk, run.against)
 
 
-def _table_entry(cell: dict | None) -> str:
-  if cell is None:  # runs drawn together need not have the same lengths
-    return ""
-  # A restricted mean is a lower bound: some trials never got there.
-  entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
-  if cell["low"] is not None:
-    entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
-  if cell["reached"] < cell["trials"]:
-    entry += f" ({cell['reached']}/{cell['trials']} reached)"
-  return entry
+def draw(run: study.Run, summary: dict):
+  risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
+  published = _read_published(run.chosen.one("published"))
+  levels = _levels(run.chosen)
+  return figures.sample_complexity(
+    run.records, levels, summary, risk, published, run.against
+  )
 
 
-def main() -> None:
-  stop = running.start()
-  settings = _settings()
-  cells = _cells(settings)
-  published = _read_published(FLAGS.published)
-  others = beside.read(settings, cells, _MAY_DIFFER)
-  console = running.console()
-  with running.recorded(cells, settings, stop) as run:
-    if run is None:
-      return
-    records, curves = beside.joined(run, others)
-    parts = [(settings, run.records), *((each.settings, each.records) for each in others)]
-    budget = np.concatenate(
-      [np.full(len(part), _protocol(own).budget) for own, part in parts]
-    )
-    test_task = cells[0].trial.test_task
-    uniform_risk = {
-      length: dataclasses.replace(test_task, length=length).uniform_attention_risk()
-      for length in sorted(set(records["length"].tolist()))
-    }
-    levels = [Level(threshold) for threshold in settings["thresholds"]]
-    levels += [Level(value, of_uniform=True) for value in settings["uniform_fractions"]]
-    summary = summarise(records, levels, budget, uniform_risk)
-    run.directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    figure = figures.sample_complexity(
-      records, curves, levels, summary, uniform_risk, published
-    )
-    command_line.write_figure(run.directory, figure)
-  _print_table(console, levels, summary)
-  console.print(f"figure: {run.directory.path / 'figure.png'}", soft_wrap=True)
-
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise_run,
+  draw=draw,
+  table=tables.means,
+  output_dir="runs/sample_complexity",
+  check=lambda chosen: _read_published(chosen.one("published")),
+)
 
 if __name__ == "__main__":
-  command_line.main(main)
+  study.main(STUDY)

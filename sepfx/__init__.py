@@ -4,9 +4,46 @@
 `sepfx.training` can be used on their own.
 """
 
-from sepfx.ensembles import measure
-from sepfx.errors import InvalidSetting
-from sepfx.training import Online
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["InvalidSetting", "Online", "measure"]
+from sepfx.errors import InvalidSetting
+from sepfx.lanewise import lanewise
+
+if TYPE_CHECKING:
+  from sepfx import ensembles, models, probes, tasks, training
+  from sepfx.ensembles import Records, load, measure
+  from sepfx.training import ERM, AdamW, Online
+
+# Where each name is, imported when it is asked for: `sepfx.models` alone needs neither
+# the engine nor what it stands on.
+_WHERE = {
+  **dict.fromkeys(("Records", "load", "measure"), "sepfx.ensembles"),
+  **dict.fromkeys(("ERM", "AdamW", "Online"), "sepfx.training"),
+}
+_MODULES = ("ensembles", "models", "probes", "tasks", "training")
+
+__all__ = [
+  "ERM",
+  "AdamW",
+  "InvalidSetting",
+  "Online",
+  "Records",
+  "ensembles",
+  "lanewise",
+  "load",
+  "measure",
+  "models",
+  "probes",
+  "tasks",
+  "training",
+]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+  if name in _WHERE:
+    return getattr(importlib.import_module(_WHERE[name]), name)
+  if name in _MODULES:
+    return importlib.import_module(f"sepfx.{name}")
+  raise AttributeError(f"module 'sepfx' has no attribute {name!r}")

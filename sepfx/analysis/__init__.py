@@ -2,7 +2,9 @@
 
 from sepfx.analysis import figures, success, success_figures
 from sepfx.analysis.attention import block_statistics
+from sepfx.analysis.levels import Level
 from sepfx.analysis.scaling import Exponent, fit_exponent
+from sepfx.analysis.series import series
 from sepfx.analysis.statistics import Mean, restricted_mean
 from sepfx.analysis.success import summarise_success
 from sepfx.analysis.summary import summarise
@@ -10,11 +12,13 @@ from sepfx.analysis.transitions import transitions
 
 __all__ = [
   "Exponent",
+  "Level",
   "Mean",
   "block_statistics",
   "figures",
   "fit_exponent",
   "restricted_mean",
+  "series",
   "success",
   "success_figures",
   "summarise",

@@ -14,8 +14,10 @@ import matplotlib.ticker
 import matplotlib.transforms
 import numpy as np
 
+from sepfx.analysis.levels import Level
+from sepfx.analysis.series import series
 from sepfx.analysis.summary import at_level, of_level
-from sepfx.training import Level
+from sepfx.ensembles import Records
 
 # Colours whose luminances differ, each with a marker and a dash pattern of its own:
 # the figures are read in grey too.
@@ -38,34 +40,39 @@ BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
 _MAX_COLUMNS = 3
 
+# What stands on an axis, where a letter of the papers does.
+_LABELS = {"length": "length N", "sparsity": "sparsity q", "token_dim": "dimension d"}
+
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
 
 
 def sample_complexity(
-  records: np.ndarray,
-  curves: Mapping[str, np.ndarray],
+  records: Records,
   levels: Sequence[Level],
   summary: Mapping[str, Any],
-  uniform_risk: Mapping[int, float | None],
+  uniform_risk: np.ndarray,
   published: Published,
+  against: str = "length",
 ) -> matplotlib.figure.Figure:
   """Draws samples against length for each level, and the test loss behind it.
 
   Args:
-    records: structured array with the columns of `trials.csv`.
-    curves: structured arrays (samples, loss, exact) by trial name.
+    records: with thresholds and curves (samples, loss, exact).
     levels: what was to be reached, a panel each.
     summary: `sepfx.analysis.summarise` of the records.
-    uniform_risk: risk of uniform attention at each length, None where there is none.
+    uniform_risk: risk of uniform attention, [rows], NaN where there is none.
     published: published means to draw beside; may be empty.
+    against: the numeric column to draw against, the length or another one.
 
   Returns:
-    One panel a level, and one with the test loss at the largest length that all
-    models have (the largest of all if they have none in common).
+    One panel for each level, and one with the test loss at the largest length that all
+    series have (the largest of all if they have none in common).
   """
-  models = list(dict.fromkeys(records["model"].tolist()))
-  styles = {model: STYLES[k % len(STYLES)] for k, model in enumerate(models)}
+  names = series(records, (against,))
+  styles = {
+    name: STYLES[k % len(STYLES)] for k, name in enumerate(dict.fromkeys(names.tolist()))
+  }
   panels = len(levels) + 1
   columns = min(panels, _MAX_COLUMNS)
   rows = -(-panels // columns)
@@ -74,13 +81,27 @@ def sample_complexity(
   )
   axes = figure.subplots(rows, columns, squeeze=False).ravel()
   for axis, level in zip(axes, levels, strict=False):
-    own = records[of_level(records, level, uniform_risk)]
-    _draw_counts(figure, axis, own, level, summary, styles, published)
-  _draw_losses(axes[len(levels)], records, curves, levels, uniform_risk, styles)
+    chosen = of_level(records, level, uniform_risk)
+    cells = at_level(summary["cells"], level)
+    exponents = at_level(summary["exponents"], level)
+    places = np.unique(records.table[chosen][against])
+    logarithmic = bool(np.all(places > 0))
+    for k, (name, style) in enumerate(styles.items()):
+      # Series stand side by side, so that their intervals can be read.
+      shift = _aside(places, logarithmic, k - (len(styles) - 1) / 2)
+      own = records.table[chosen & (names == name)]
+      own_cells = [cell for cell in cells if cell["series"] == name]
+      _draw_trials(figure, axis, own, own_cells, against, shift, style)
+      line_with_intervals(figure, axis, own_cells, against, shift, style)
+      if against == "length" and not level.of_uniform:
+        _draw_published(axis, published.get((name, level.value), ()), style)
+    _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
+    _write_exponents(axis, exponents, against)
+  _draw_losses(axes[len(levels)], records, names, levels, uniform_risk, styles, against)
   for axis in axes[panels:]:
     axis.set_axis_off()
   figure.legend(
-    handles=_legend(models, styles, records, published),
+    handles=_legend(styles, records.table, published),
     loc="outside lower center",
     ncols=4,
     frameon=False,
@@ -88,93 +109,114 @@ def sample_complexity(
   return figure
 
 
-def _draw_counts(
+def _aside(places: np.ndarray, logarithmic: bool, step: float):
+  """Returns what moves points a little to one side, on this axis."""
+  if logarithmic:
+    factor = np.exp(0.012 * np.log(places[-1] / places[0]) * step)
+    return lambda x: np.asarray(x) * factor
+  offset = 0.012 * (places[-1] - places[0]) * step
+  return lambda x: np.asarray(x) + offset
+
+
+def _draw_trials(figure, axis, own, cells, against, shift, style) -> None:
+  """Each trial: a point where it reached the threshold, or an arrow at its budget."""
+  budgets = {cell[against]: cell["budget"] for cell in cells}
+  reached = own["outcome"] == "reached"
+  spent = np.array([budgets[place] for place in own[against].tolist()])
+  samples = np.where(reached, own["samples"], spent)
+  axis.plot(
+    shift(own[against][reached]),
+    samples[reached],
+    linestyle="none",
+    marker=style["marker"],
+    markersize=4,
+    color=style["color"],
+    alpha=0.35,
+    markeredgewidth=0,
+  )
+  # Above the mean's marker, which may be at the budget too; the mean's own arrow is
+  # above them.
+  not_reached = (shift(own[against][~reached]), samples[~reached])
+  draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
+
+
+def line_with_intervals(
   figure: matplotlib.figure.Figure,
   axis: matplotlib.axes.Axes,
-  records,
-  level,
-  summary,
-  styles,
-  published,
+  cells: Sequence[Mapping[str, Any]],
+  against: str,
+  shift: Any,
+  style: Mapping[str, Any],
 ) -> None:
-  lengths = sorted(set(records["length"].tolist()))
-  shift = 0.012 if len(lengths) > 1 else 0.0
-  labels = []
-  for k, (model, style) in enumerate(styles.items()):
-    # Models stand side by side at a length, so that their intervals can be read.
-    aside = np.exp(shift * np.log(lengths[-1] / lengths[0]) * (k - (len(styles) - 1) / 2))
-    own = records[records["model"] == model]
-    cells = [c for c in at_level(summary["cells"], level) if c["model"] == model]
-    budgets = {cell["length"]: cell["budget"] for cell in cells}
-    reached = own["outcome"] == "reached"
-    spent = np.array([budgets[length] for length in own["length"].tolist()])
-    samples = np.where(reached, own["samples"], spent)
+  """Draws means with their intervals, and an arrow where one is a lower bound.
+
+  Args:
+    figure: that the axis is of.
+    axis: to draw on.
+    cells: with `mean`, `low`, `high` and `restricted`, and
+    against: the entry to draw them against.
+    shift: moves points a little to one side.
+    style: one of `STYLES`.
+  """
+  x = shift(np.array([cell[against] for cell in cells], float))
+  mean = np.array([cell["mean"] for cell in cells])
+  bounds = np.array(
+    [
+      [cell["mean"] if cell[end] is None else cell[end] for end in ("low", "high")]
+      for cell in cells  # a single trial has no interval
+    ]
+  ).reshape(-1, 2)
+  # On a logarithmic axis an interval that reaches down to zero ends at the floor.
+  below = mean - np.maximum(bounds[:, 0], 0.2 * mean)
+  above = bounds[:, 1] - mean
+  axis.errorbar(x, mean, [below, above], **style, linewidth=2, markersize=6, capsize=3)
+  restricted = np.array([cell["restricted"] for cell in cells], bool)
+  bounded = (x[restricted], mean[restricted])
+  draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
+
+
+def _draw_published(axis, points, style) -> None:
+  if points:
     axis.plot(
-      own["length"][reached] * aside,
-      samples[reached],
-      linestyle="none",
-      marker=style["marker"],
-      markersize=4,
+      [point[0] for point in points],
+      [point[1] for point in points],
+      linestyle=":",
+      linewidth=1,
       color=style["color"],
-      alpha=0.35,
-      markeredgewidth=0,
+      marker=style["marker"],
+      markerfacecolor="white",
+      markersize=7,
+      zorder=1,
     )
-    # Above the mean's marker, which may be at the budget too; the mean's own arrow is
-    # above them.
-    not_reached = (own["length"][~reached] * aside, samples[~reached])
-    draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
-    x = np.array([cell["length"] for cell in cells]) * aside
-    mean = np.array([cell["mean"] for cell in cells])
-    bounds = np.array(
-      [
-        [cell["mean"] if cell[end] is None else cell[end] for end in ("low", "high")]
-        for cell in cells  # a single trial has no interval
-      ]
-    ).T
-    # On a logarithmic axis an interval that reaches down to zero ends at the floor.
-    below = mean - np.maximum(bounds[0], 0.2 * mean)
-    axis.errorbar(
-      x, mean, [below, bounds[1] - mean], **style, linewidth=2, markersize=6, capsize=3
-    )
-    restricted = np.array([cell["restricted"] for cell in cells], bool)
-    bounded = (x[restricted], mean[restricted])
-    draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
-    points = () if level.of_uniform else published.get((model, level.value), ())
-    if points:
-      axis.plot(
-        [point[0] for point in points],
-        [point[1] for point in points],
-        linestyle=":",
-        linewidth=1,
-        color=style["color"],
-        marker=style["marker"],
-        markerfacecolor="white",
-        markersize=7,
-        zorder=1,
-      )
-    for exponent in at_level(summary["exponents"], level):
-      if exponent["model"] == model:
-        labels.append(
-          f"{model}: c = {exponent['c']:.2f} "
-          f"[{exponent['low']:.2f}, {exponent['high']:.2f}]"
-        )
+
+
+def _finish_counts(axis, places, against, logarithmic, title) -> None:
   axis.set(
-    xscale="log",
+    xscale="log" if logarithmic else "linear",
     yscale="log",
-    xlabel="length N",
+    xlabel=_LABELS.get(against, against.replace("_", " ")),
     ylabel="training prompts n",
-    title=f"test MSE below {level}",
+    title=title,
   )
-  axis.set_xticks(lengths, [str(length) for length in lengths])
+  axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
   axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
   label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)
-  if labels:
-    # Room for them above the data: they must not cover it.
-    low, high = axis.get_ylim()
-    axis.set_ylim(low, high * (high / low) ** (0.09 * (len(labels) + 1)))
-    text = "\n".join(["n ~ N^c", *labels])
-    axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
+
+
+def _write_exponents(axis, exponents, against) -> None:
+  """Writes them above the data."""
+  if not exponents:
+    return
+  letter = _LABELS.get(against, "x").rpartition(" ")[2]
+  lines = [f"n ~ {letter}^c"]
+  for e in exponents:
+    lines.append(f"{e['series']}: c = {e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]")
+  # Room for them above the data: they must not cover it.
+  low, high = axis.get_ylim()
+  axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))
+  text = "\n".join(lines)
+  axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
 
 
 def label_logarithmic(axis: matplotlib.axis.Axis) -> None:
@@ -206,15 +248,14 @@ def draw_arrows(
 
 
 def _draw_losses(
-  axis: matplotlib.axes.Axes, records, curves, levels, uniform_risk, styles
+  axis: matplotlib.axes.Axes, records, names, levels, uniform_risk, styles, against
 ) -> None:
-  lengths = [set(records["length"][records["model"] == m].tolist()) for m in styles]
-  length = max(set.intersection(*lengths) or set.union(*lengths))
-  for model, style in styles.items():
-    chosen = (records["model"] == model) & (records["length"] == length)
-    for trial in sorted(set(records["trial"][chosen].tolist())):
-      task = records["task"][chosen][0]
-      curve = curves[f"task={task}/model={model}/length={length}/trial={trial}"]
+  places = [set(records.table[against][names == name].tolist()) for name in styles]
+  place = max(set.intersection(*places) or set.union(*places))
+  at = records.table[against] == place
+  for name, style in styles.items():
+    chosen = records.where(at & (names == name))
+    for curve in chosen.curves():
       axis.plot(
         curve["samples"],
         curve["loss"],
@@ -229,8 +270,7 @@ def _draw_losses(
   absolute = [level.value for level in levels if not level.of_uniform]
   name = "threshold\n" if len(absolute) == 1 else ""  # room for one line each
   lines = [(threshold, f"{name}{threshold:g}", "-") for threshold in absolute]
-  risk = uniform_risk[length]
-  if risk is not None:
+  for risk in np.unique(uniform_risk[at][~np.isnan(uniform_risk[at])]).tolist():
     lines.append((risk, f"uniform\nattention\n{risk:.3g}", ":"))
   for value, label, linestyle in lines:
     axis.axhline(value, color="black", linewidth=1, linestyle=linestyle)
@@ -243,21 +283,24 @@ def _draw_losses(
       fontsize=8,
       annotation_clip=False,
     )
+  letter = "N" if against == "length" else against
   axis.set(
-    xlabel="training prompts", ylabel="test MSE", title=f"test loss at N = {length}"
+    xlabel="training prompts",
+    ylabel="test MSE",
+    title=f"test loss at {letter} = {place:g}",
   )
   axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
   axis.grid(alpha=0.25)
 
 
-def _legend(models, styles, records, published) -> list[matplotlib.lines.Line2D]:
+def _legend(styles, rows, published) -> list[matplotlib.lines.Line2D]:
   def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
     return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
 
-  handles = [handle(model, **styles[model], linewidth=2) for model in models]
+  handles = [handle(name, **style, linewidth=2) for name, style in styles.items()]
   handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
-  if np.any(records["outcome"] != "reached"):
+  if np.any(rows["outcome"] != "reached"):
     handles.append(handle("threshold not reached", **_NOT_REACHED))
     handles.append(handle("mean is a lower bound", **BOUND))
   if published:
@@ -274,38 +317,36 @@ def _thousands(value: float, _: object) -> str:
 
 
 def transitions(
-  curves: Mapping[str, np.ndarray], summary: Sequence[Mapping[str, Any]], batch_size: int
+  records: Records, summary: Sequence[Mapping[str, Any]]
 ) -> matplotlib.figure.Figure:
-  """Draws each trial's held-out error against steps, a panel a length.
+  """Draws each trial's held-out error against steps, a panel for each length.
 
   Args:
-    curves: structured arrays (samples, loss, exact) by trial name.
+    records: with curves (samples, loss, exact).
     summary: `sepfx.analysis.transitions` of the records.
-    batch_size: samples a step.
   """
   lengths = sorted({cell["length"] for cell in summary})
   figure = matplotlib.figure.Figure(
     figsize=(4.4 * len(lengths), 3.8), layout="constrained"
   )
   axes = figure.subplots(1, len(lengths), squeeze=False)[0]
-  tasks = list(dict.fromkeys(cell["task"] for cell in summary))
+  names = list(dict.fromkeys(cell["series"] for cell in summary))
+  for cell in summary:
+    axis = axes[lengths.index(cell["length"])]
+    style = STYLES[names.index(cell["series"]) % len(STYLES)]
+    own = {column: cell[column] for column in records.coordinates}
+    for k, curve in enumerate(records.curves(**own)):
+      label = f"{cell['series']}: {cell['reached']} of {cell['trials']}"
+      axis.plot(
+        curve["samples"] // cell["batch_size"],
+        curve["loss"],
+        color=style["color"],
+        linestyle=style["linestyle"],
+        linewidth=1,
+        alpha=0.7,
+        label=None if k else label,
+      )
   for axis, length in zip(axes, lengths, strict=True):
-    for task, style in zip(tasks, STYLES, strict=False):
-      (cell,) = (c for c in summary if (c["task"], c["length"]) == (task, length))
-      label: str | None = f"{task}: {cell['reached']} of {cell['trials']}"
-      for name, curve in curves.items():
-        if not name.startswith(f"task={task}/") or f"/length={length}/" not in name:
-          continue
-        axis.plot(
-          curve["samples"] // batch_size,
-          curve["loss"],
-          color=style["color"],
-          linestyle=style["linestyle"],
-          linewidth=1,
-          alpha=0.7,
-          label=label,
-        )
-        label = None
     axis.set(xlabel="step", ylabel="held-out error", title=f"T = {length}")
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False, fontsize=8)

@@ -1,4 +1,4 @@
-"""The exponent c of n ~ N^c, from trials some of which may be censored."""
+"""The exponent c of n ~ x^c, from trials some of which may be censored."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MAX_ITERATIONS = 500
 
 
 class Exponent(NamedTuple):
-  """c of n ~ N^c with a bootstrap interval over trials.
+  """c of n ~ x^c with a bootstrap interval over trials; x is the length, say.
 
   Attributes:
     c: the estimate.
     low, high: 95% percentile interval.
-    lengths: the lengths it was fitted over.
+    over: the values of x that it was fitted over.
   """
 
   c: float
   low: float
   high: float
-  lengths: tuple[int, ...]
+  over: tuple[float, ...]
 
 
 def fit_line(x: np.ndarray, y: np.ndarray, observed: np.ndarray) -> np.ndarray:
@@ -64,30 +64,31 @@ def fit_line(x: np.ndarray, y: np.ndarray, observed: np.ndarray) -> np.ndarray:
 
 
 def fit_exponent(
-  lengths: np.ndarray, samples: np.ndarray, reached: np.ndarray, budget: int | np.ndarray
+  x: np.ndarray, samples: np.ndarray, reached: np.ndarray, budget: int | np.ndarray
 ) -> Exponent | None:
-  """Fits log n = a + c log N and resamples trials within each length.
+  """Fits log n = a + c log x and resamples trials within each value of x.
 
   Args:
-    lengths: N of each trial, [k].
+    x: the length of each trial, or what else n is fitted against, [k].
     samples: prompts consumed, [k].
     reached: whether the threshold was, [k].
     budget: prompts after which a trial is censored, one number or [k]; a diverged
       trial counts as one.
 
   Returns:
-    The exponent, or None if fewer than two lengths have a trial that reached.
+    The exponent, or None if fewer than two values have a trial that reached, or some are
+    not positive.
   """
-  if len(np.unique(lengths[reached])) < 2:
+  if len(np.unique(x[reached])) < 2 or np.any(x <= 0):
     return None
-  x = np.log(lengths)
+  log_x = np.log(x)
   y = np.log(np.where(reached, samples, budget))
   rng = np.random.default_rng(0)
-  chosen = np.empty((_RESAMPLES, len(lengths)), int)
-  for length in np.unique(lengths):
-    own = np.flatnonzero(lengths == length)
+  chosen = np.empty((_RESAMPLES, len(x)), int)
+  for value in np.unique(x):
+    own = np.flatnonzero(x == value)
     chosen[:, own] = rng.choice(own, (_RESAMPLES, len(own)))
-  c = float(fit_line(x, y, reached)[1])
-  resampled = fit_line(x[chosen], y[chosen], reached[chosen])[:, 1]
+  c = float(fit_line(log_x, y, reached)[1])
+  resampled = fit_line(log_x[chosen], y[chosen], reached[chosen])[:, 1]
   low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-  return Exponent(c, float(low), float(high), tuple(map(int, np.unique(lengths))))
+  return Exponent(c, float(low), float(high), tuple(np.unique(x).tolist()))

@@ -11,7 +11,9 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
+from sepfx.analysis.series import series
 from sepfx.analysis.statistics import CONFIDENCE
+from sepfx.ensembles import Records
 
 _RESAMPLES = 50  # as published
 # The prior of a success curve: its steepness k log-uniform, from odds that grow like m to
@@ -327,48 +329,49 @@ def fit_growth(counts: Mapping[int, Counts]) -> Growth | None:
   )
 
 
-def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[str, Any]:
+def summarise_success(records: Records, floor: Mapping[int, float]) -> dict[str, Any]:
   """Summarises the records of a run on fixed samples.
 
   Args:
-    records: structured array with the columns of `trials.csv`.
+    records: of fixed samples.
     floor: critical size of the learner that tries all subsets, by length; may be
       empty.
 
   Returns:
-    JSON values: `cells` (a fraction of successes a model, length and sample size),
-    `critical` (a critical size a model and length), `steepness` (by model, of its
-    success curves at all lengths, with the support for that), `growth` (by model),
-    `floor`; and `ratios`, how much the critical size of a model grows from each length
-    to each larger one. All with 95% intervals.
+    JSON values: `cells` (a fraction of successes for each cell), `critical` (a critical
+    size for each series and length), `steepness` (by series, of its success curves at
+    all lengths, with the support for that), `growth` (by series), `floor`; and
+    `ratios`, how much the critical size of a series grows from each length to each
+    larger one. All with 95% intervals.
   """
   cells, critical, steepness, ratios, growth = [], [], {}, [], {}
-  for model in dict.fromkeys(records["model"].tolist()):
+  names = series(records, ("length", "sample_size"))
+  for name in dict.fromkeys(names.tolist()):
     by_length: dict[int, Counts] = {}
-    for length in sorted(set(records["length"][records["model"] == model].tolist())):
-      own = records[(records["model"] == model) & (records["length"] == length)]
+    mine = records.table[names == name]
+    for length in np.unique(mine["length"]).tolist():
+      own = mine[mine["length"] == length]
       counts = count(own["sample_size"], own["outcome"] == "reached")
       by_length[length] = counts
       for size, successes, trials in zip(*(a.tolist() for a in counts), strict=True):
-        outcomes = own["outcome"][own["sample_size"] == size].tolist()
+        at = own[own["sample_size"] == size]
+        outcomes = at["outcome"].tolist()
         cells.append(
           {
-            "task": own["task"][0].item(),
-            "model": model,
-            "length": length,
-            "sample_size": size,
+            "series": name,
+            **{c: at[c][0].item() for c in records.coordinates},
             "trials": trials,
             **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
             **success_fraction(successes, trials)._asdict(),
           }
         )
     posteriors, own_steepness = success_curves(by_length)
-    steepness[model] = own_steepness._asdict() if own_steepness else None
+    steepness[name] = own_steepness._asdict() if own_steepness else None
     for length, counts in by_length.items():
       found = critical_size(counts, posteriors.get(length))
       critical.append(
         {
-          "model": model,
+          "series": name,
           "length": length,
           **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
         }
@@ -376,11 +379,11 @@ def summarise_success(records: np.ndarray, floor: Mapping[int, float]) -> dict[s
     for smaller, larger in itertools.combinations(posteriors, 2):
       ratio, low, high = critical_ratio(posteriors[larger], posteriors[smaller])
       ratios.append(
-        {"model": model, "lengths": [smaller, larger], "ratio": ratio, "low": low,
+        {"series": name, "lengths": [smaller, larger], "ratio": ratio, "low": low,
          "high": high}
       )  # fmt: skip
     fitted = fit_growth(by_length)
-    growth[model] = fitted._asdict() if fitted else None
+    growth[name] = fitted._asdict() if fitted else None
   return {
     "confidence": CONFIDENCE,
     "cells": cells,

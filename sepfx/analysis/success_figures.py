@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import matplotlib.ticker
 import numpy as np
 
 from sepfx.analysis.figures import BOUND, STYLES, draw_arrows, label_logarithmic
+from sepfx.ensembles import Records
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
@@ -26,13 +28,11 @@ _BOUNDS = {
 }
 
 
-def success(
-  curves: Mapping[str, np.ndarray], summary: Mapping[str, Any]
-) -> matplotlib.figure.Figure:
+def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws success against sample size, critical sizes against T, and training curves.
 
   Args:
-    curves: structured arrays (steps, test_error, train_error, train_loss) by trial name.
+    records: of fixed samples, with curves.
     summary: `sepfx.analysis.summarise_success` of the records.
 
   Returns:
@@ -42,8 +42,8 @@ def success(
     most trials failed (the smallest of several) and where most succeeded (the largest);
     one, where they are the same.
   """
-  models = list(dict.fromkeys(cell["model"] for cell in summary["cells"]))
-  regimes = _regimes([cell for cell in summary["cells"] if cell["model"] == models[0]])
+  models = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
+  regimes = _regimes([cell for cell in summary["cells"] if cell["series"] == models[0]])
   panels = len(models) + 1 + len(regimes)
   rows = -(-panels // _MAX_COLUMNS)
   columns = -(-panels // rows)
@@ -55,7 +55,7 @@ def success(
     _draw_fractions(axis, model, summary)
   _draw_critical(figure, axes[len(models)], models, summary)
   for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
-    _draw_training(axis, cell, curves)
+    _draw_training(axis, cell, records)
   for axis in axes[panels:]:
     axis.set_axis_off()
   return figure
@@ -71,7 +71,7 @@ def _regimes(cells):
 
 
 def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
-  cells = [cell for cell in summary["cells"] if cell["model"] == model]
+  cells = [cell for cell in summary["cells"] if cell["series"] == model]
   lengths = sorted({cell["length"] for cell in cells})
   shown = sorted(
     {lengths[round(k)] for k in np.linspace(0, len(lengths) - 1, _MAX_CURVES)}
@@ -95,7 +95,7 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
       label=f"T = {length}",
     )
     (critical,) = (
-      c for c in summary["critical"] if (c["model"], c["length"]) == (model, length)
+      c for c in summary["critical"] if (c["series"], c["length"]) == (model, length)
     )
     if critical["size"] is not None:
       fine = np.linspace(sizes[0], sizes[-1], 200)
@@ -116,10 +116,11 @@ def _draw_critical(
 ) -> None:
   text, arrows = [], {}
   shifts = _APART ** (np.arange(len(models)) - (len(models) - 1) / 2)
-  for model, style, shift in zip(models, STYLES, shifts, strict=False):
+  styles = itertools.cycle(STYLES)
+  for model, style, shift in zip(models, styles, shifts, strict=False):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
     known = [
-      c for c in summary["critical"] if c["model"] == model and c["size"] is not None
+      c for c in summary["critical"] if c["series"] == model and c["size"] is not None
     ]
     lengths = np.array([c["length"] for c in known])
     sizes = np.array([c["size"] for c in known])
@@ -191,7 +192,7 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
   """
   by_length: dict[int, list] = {}
   for cell in summary["cells"]:
-    if cell["model"] == model:
+    if cell["series"] == model:
       by_length.setdefault(cell["length"], []).append(cell)
   none, every = [], []
   for length, own in by_length.items():
@@ -203,12 +204,9 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
   return none, every
 
 
-def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:
-  where = f"task={cell['task']}/model={cell['model']}/length={cell['length']}"
-  where += f"/sample_size={cell['sample_size']}/trial="
-  for name, curve in curves.items():
-    if not name.startswith(where):
-      continue
+def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
+  own = {column: cell[column] for column in records.coordinates}
+  for k, curve in enumerate(records.curves(**own)):
     for field, style in zip(("train_loss", "test_error"), STYLES, strict=False):
       axis.plot(
         curve["steps"],
@@ -217,11 +215,11 @@ def _draw_training(axis: matplotlib.axes.Axes, cell, curves) -> None:
         linestyle=style["linestyle"],
         linewidth=1,
         alpha=0.6,
-        label=field.replace("_", " ") if name == where + "0" else None,
+        label=None if k else field.replace("_", " "),
       )
   axis.set(
     xlabel="step", ylabel="training loss, held-out error", ylim=(0, None),
-    title=f"{cell['model']}, T = {cell['length']}, m = {cell['sample_size']}",
+    title=f"{cell['series']}, T = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize=8)
   axis.grid(alpha=0.25)

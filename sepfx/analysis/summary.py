@@ -2,59 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from sepfx.analysis.levels import Level
 from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.series import series
 from sepfx.analysis.statistics import CONFIDENCE, restricted_mean
-from sepfx.training import Level
+from sepfx.ensembles import Records
 
 
 def summarise(
-  records: np.ndarray,
+  records: Records,
   levels: Sequence[Level],
   budget: int | np.ndarray,
-  uniform_risk: Mapping[int, float | None],
+  uniform_risk: np.ndarray,
+  against: str = "length",
 ) -> dict[str, Any]:
   """Summarises the records of a run, or of several.
 
-  An exponent is fitted over the lengths at which the risk of uniform attention is
-  above the threshold: where it is below, a model passes without finding the token
-  that a position names, and its n says nothing about the task.
+  An exponent is fitted over the points at which the risk of uniform attention is above
+  the threshold: where it is below, a model passes without finding the token that a
+  position names, and its n says nothing about the task.
 
   Args:
-    records: structured array with the columns of `trials.csv`, [rows].
+    records: with thresholds.
     levels: what was to be reached.
-    budget: prompts after which a trial is censored, the same for all trials of a
-      model and length: one number, or [rows].
-    uniform_risk: risk of uniform attention at each length; None where there is no
-      such line (then every length is fitted).
+    budget: prompts after which a trial is censored, the same for all trials of a cell:
+      one number, or [rows].
+    uniform_risk: risk of uniform attention, [rows]; NaN where there is no such line
+      (then every point is fitted).
+    against: the numeric column that n is fitted against.
 
   Returns:
-    JSON values: `cells` (a mean a level, model and length) and `exponents` (one a
-    level and model), both with 95% intervals. `fraction` is None for an absolute
+    JSON values: `against`, `levels`, `cells` (a mean for each level and cell) and `exponents` (one for each
+    level and series), both with 95% intervals. `fraction` is None for an absolute
     threshold, and the `threshold` of an exponent at a fraction is None.
   """
   cells, exponents = [], []
-  budget = np.broadcast_to(budget, records.shape)
+  rows = records.table
+  budget = np.broadcast_to(budget, rows.shape)
+  names = series(records, (against,))
   for level in levels:
     passages = of_level(records, level, uniform_risk)
-    for model in dict.fromkeys(records["model"].tolist()):
-      chosen = passages & (records["model"] == model)
-      own, own_budget = records[chosen], budget[chosen]
+    for name in dict.fromkeys(names[passages].tolist()):
+      chosen = passages & (names == name)
+      own, own_budget, own_risk = rows[chosen], budget[chosen], uniform_risk[chosen]
       reached = own["outcome"] == "reached"
-      for length in sorted(set(own["length"].tolist())):
-        at = own["length"] == length
+      for place in np.unique(own[against]).tolist():
+        at = own[against] == place
         limit = int(own_budget[at][0])
         mean = restricted_mean(own["samples"][at], reached[at], limit)
         outcomes = own["outcome"][at].tolist()
         cells.append(
           {
-            "model": model,
-            "length": length,
-            "threshold": level.threshold(uniform_risk[length]),
+            "series": name,
+            **{c: own[c][at][0].item() for c in records.coordinates},
+            "threshold": level.threshold(float(own_risk[at][0])),
             "fraction": level.value if level.of_uniform else None,
             "trials": len(outcomes),
             **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
@@ -62,17 +68,18 @@ def summarise(
             **mean._asdict(),
           }
         )
-      risks = [uniform_risk[length] for length in own["length"].tolist()]
       fitted = np.array(
-        [risk is None or risk > level.threshold(risk) for risk in risks], bool
+        [np.isnan(risk) or risk > level.threshold(risk) for risk in own_risk], bool
       )
       exponent = fit_exponent(
-        own["length"][fitted], own["samples"][fitted], reached[fitted], own_budget[fitted]
+        own[against][fitted], own["samples"][fitted], reached[fitted], own_budget[fitted]
       )
       if exponent is not None:
         exponents.append(
           {
-            "model": model,
+            "series": name,
+            "model": own["model"][0].item(),
+            "against": against,
             "threshold": None if level.of_uniform else level.value,
             "fraction": level.value if level.of_uniform else None,
             **exponent._asdict(),
@@ -80,19 +87,21 @@ def summarise(
         )
   # NaN is not JSON.
   for cell in cells:
-    for name in ("low", "high"):
-      cell[name] = None if np.isnan(cell[name]) else cell[name]
-  return {"confidence": CONFIDENCE, "cells": cells, "exponents": exponents}
+    for end in ("low", "high"):
+      cell[end] = None if np.isnan(cell[end]) else cell[end]
+  return {
+    "confidence": CONFIDENCE,
+    "against": against,
+    "levels": [level._asdict() for level in levels],
+    "cells": cells,
+    "exponents": exponents,
+  }
 
 
-def of_level(
-  records: np.ndarray, level: Level, uniform_risk: Mapping[int, float | None]
-) -> np.ndarray:
+def of_level(records: Records, level: Level, uniform_risk: np.ndarray) -> np.ndarray:
   """Returns which records are first passages of a level, [rows]."""
-  thresholds = [
-    level.threshold(uniform_risk[length]) for length in records["length"].tolist()
-  ]
-  return records["threshold"] == np.array(thresholds)
+  thresholds = [level.threshold(risk) for risk in uniform_risk.tolist()]
+  return records.table["threshold"] == np.array(thresholds)
 
 
 def at_level(entries: Sequence[dict], level: Level) -> list[dict]:

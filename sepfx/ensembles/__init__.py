@@ -2,9 +2,10 @@
 
 from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
 from sepfx.ensembles.host_loop import InProgress, Keeper, Watcher, run
-from sepfx.ensembles.lanes import Lanes
+from sepfx.ensembles.lanes import Lanes, leaves_of
+from sepfx.ensembles.load import load
 from sepfx.ensembles.measure import measure
-from sepfx.ensembles.records import Result, columns, table, trial_name
+from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
 
 __all__ = [
   "TASK_DRAWS",
@@ -12,10 +13,14 @@ __all__ = [
   "InProgress",
   "Keeper",
   "Lanes",
+  "Records",
   "Result",
   "Watcher",
   "columns",
   "grid",
+  "joined",
+  "leaves_of",
+  "load",
   "measure",
   "run",
   "table",

@@ -22,7 +22,7 @@ import orbax.checkpoint as ocp
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.host_loop import InProgress
+from sepfx.ensembles.host_loop import InProgress, TrialOf
 from sepfx.ensembles.run_directory import write_whole
 from sepfx.training import State
 
@@ -62,14 +62,15 @@ class Checkpoints:
       return
     number = self._agreed_latest() + 1
     path = self._path / f"lanes-{number}"
-    tree = {
-      "lanes": [
-        {"trials": group.trials, "leaves": jax.tree.leaves(group.states)}
-        for group in in_progress
-      ]
-    }
+    tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
     header = [
-      {"cell": group.cell.name, "lanes": len(group.trials)} for group in in_progress
+      {
+        "trials": list(group.trials),
+        "leaves": [
+          [list(a.shape[1:]), str(a.dtype)] for a in jax.tree.leaves(group.states)
+        ],
+      }
+      for group in in_progress
     ]
     try:
       if hosts.is_primary():
@@ -87,8 +88,8 @@ class Checkpoints:
     except Exception as error:  # orbax and tensorstore raise many kinds
       raise OSError(f"the checkpoint {path} could not be written: {error}") from error
 
-  def restore(self, cells: Sequence[Cell]) -> dict[str, dict[int, State]]:
-    """Returns the states last saved, in NumPy, by cell name and trial.
+  def restore(self, cells: Sequence[Cell]) -> dict[TrialOf, State]:
+    """Returns the states last saved of these cells' trials, in NumPy.
 
     A checkpoint that is damaged is set aside with a warning (its name gets the ending
     ".damaged"), and the one before it read.
@@ -99,41 +100,29 @@ class Checkpoints:
     if number < 0:
       return {}
     path = self._path / f"lanes-{number}"
-    by_name = {cell.name: cell for cell in cells}
     header = json.loads((path / "header.json").read_text())
-    shapes = [by_name[group["cell"]].trial.state_shapes() for group in header]
-    template = {
-      "lanes": [
-        {
-          "trials": np.zeros(group["lanes"], int),
-          "leaves": [
-            np.empty((group["lanes"], *leaf.shape), leaf.dtype)
-            for leaf in jax.tree.leaves(shape)
-          ],
-        }
-        for group, shape in zip(header, shapes, strict=True)
-      ]
-    }
     try:
+      template = {
+        "lanes": [
+          {
+            "leaves": [
+              np.empty((len(group["trials"]), *shape), dtype)
+              for shape, dtype in group["leaves"]
+            ]
+          }
+          for group in header
+        ]
+      }
       with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         restored = checkpointer.restore(
           path / "states", args=ocp.args.StandardRestore(template)
         )
-      jax.tree.map(_check_same_shape, restored, template)
-    except ValueError as error:  # undamaged, but another form of state
+      return _states(header, restored["lanes"], cells)
+    except (KeyError, ValueError) as error:  # undamaged, but another form of state
       warnings.warn(
         f"{path} is of other versions, its trials start anew: {error}", stacklevel=2
       )
       return {}
-    states: dict[str, dict[int, State]] = {}
-    for group, shape, saved in zip(header, shapes, restored["lanes"], strict=True):
-      own = states.setdefault(group["cell"], {})
-      for lane in np.flatnonzero(saved["trials"] >= 0):
-        leaves = [leaf[lane] for leaf in saved["leaves"]]
-        own[int(saved["trials"][lane])] = jax.tree.unflatten(
-          jax.tree.structure(shape), leaves
-        )
-    return states
 
   def _numbers(self) -> list[int]:
     """Numbers of the checkpoints that were written to their ends, ascending."""
@@ -167,9 +156,23 @@ class Checkpoints:
         path.replace(path.with_suffix(".damaged"))
 
 
-def _check_same_shape(restored: np.ndarray, wanted: np.ndarray) -> None:
-  if restored.shape != wanted.shape:  # orbax does not ask
-    raise ValueError(f"an array has shape {restored.shape}, not {wanted.shape}")
+def _states(
+  header: Sequence[dict], lanes: Sequence[dict], cells: Sequence[Cell]
+) -> dict[TrialOf, State]:
+  """The states of these cells' trials; raises ValueError if one is of another form."""
+  shapes = {cell.name: cell.trial.state_shapes() for cell in cells}
+  states: dict[TrialOf, State] = {}
+  for group, saved in zip(header, lanes, strict=True):
+    for lane, trial in enumerate(group["trials"]):
+      if trial is None or trial[0] not in shapes:  # idle; or nobody asks for it today
+        continue
+      shape = shapes[trial[0]]
+      leaves = [leaf[lane] for leaf in saved["leaves"]]
+      for leaf, wanted in zip(leaves, jax.tree.leaves(shape), strict=True):
+        if leaf.shape != wanted.shape:
+          raise ValueError(f"an array has shape {leaf.shape}, not {wanted.shape}")
+      states[trial[0], trial[1]] = jax.tree.unflatten(jax.tree.structure(shape), leaves)
+  return states
 
 
 def _digests(path: pathlib.Path) -> str:

@@ -1,4 +1,7 @@
-"""The host loop: queues trials into lanes and hands out results as they end."""
+"""The host loop: queues trials into lanes and hands out results as they end.
+
+Cells whose trials have one structure share a program, and so their trials share lanes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ import itertools
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Collection,
+  Iterator,
+  Mapping,
+  MutableMapping,
+  Sequence,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -16,19 +26,26 @@ import numpy as np
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import CONTINUE, RESUME, START, KeyData, Lanes
+from sepfx.ensembles.lanes import (
+  CONTINUE,
+  RESUME,
+  START,
+  KeyData,
+  Lanes,
+  Leaves,
+  leaves_of,
+)
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.errors import Interrupted, require
-from sepfx.training import Seeds, State
+from sepfx.training import Probe, Report, State, Trial
 
 # Lanes a device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
 # digits.
 _VMAPPED_LANES = 32
-# Share of a device's memory that one cell's program may take: one runs, one may run
-# beside it.
+# Share of a device's memory that one program may take: one runs, one may run beside it.
 _MEMORY_SHARE = 0.3
-# Cells whose programs are compiled while an earlier one runs.
+# Programs that are compiled while an earlier one runs.
 _COMPILING_AHEAD = 2
 # The number of a dispatch's steps is steered towards this share of a trial's whole
 # time, within these bounds in seconds. A trial that ends leaves its lane idle until the
@@ -37,7 +54,7 @@ _DISPATCH_SHARE = 0.05
 _DISPATCH_SECONDS = (0.05, 1.0)
 # How often the loop looks up while it waits for a compilation.
 _POLL_SECONDS = 0.2
-# How often it looks which of several cells' dispatches is over.
+# How often it looks which of several programs' dispatches is over.
 _LOOK_SECONDS = 0.002
 
 
@@ -50,38 +67,69 @@ class Watcher:
   def compiling(self, cell: Cell) -> None:
     """Nothing can run before this cell's program is compiled."""
 
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    """A dispatch is over in which the cell's lanes took these steps, [L]."""
+  def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
+    """A dispatch of one program is over.
+
+    Args:
+      cells: of the trial in each lane, None where there was none.
+      steps: that each lane took, [L].
+    """
 
   def ended(self, result: Result) -> None:
     """A trial has ended."""
 
 
-class InProgress(NamedTuple):
-  """Trials of one cell that have started and not ended (L lanes).
+class Job(NamedTuple):
+  """One trial to run.
 
   Attributes:
-    cell: whose they are.
-    trials: index of each trial, -1 where a lane is idle, [L].
-    states: with a leading lane axis, sharded over devices or in NumPy.
+    cell: whose.
+    trial: its index.
+    key_data: of its seeds.
+    leaves: of `cell.trial`.
   """
 
   cell: Cell
-  trials: np.ndarray
+  trial: int
+  key_data: KeyData
+  leaves: Leaves
+
+  @property
+  def of(self) -> TrialOf:
+    return self.cell.name, self.trial
+
+
+# A cell's name and a trial's index.
+TrialOf = tuple[str, int]
+
+
+class InProgress(NamedTuple):
+  """Trials of one structure that have started and not ended (L lanes).
+
+  Attributes:
+    trials: each lane's, None where a lane is idle.
+    states: with a leading lane axis, sharded over devices or in NumPy.
+  """
+
+  trials: Sequence[TrialOf | None]
   states: State
 
 
 class Keeper(Protocol):
   """Someone who keeps trials in progress, such as `sepfx.ensembles.Checkpoints`."""
 
-  def restore(self, cells: Sequence[Cell]) -> Mapping[str, Mapping[int, State]]:
-    """Returns the states last saved, in NumPy, by cell name and trial."""
+  def restore(self, cells: Sequence[Cell]) -> Mapping[TrialOf, State]:
+    """Returns the states last saved of these cells' trials, in NumPy."""
 
   def due(self) -> bool:
     """Whether it is time to save."""
 
   def save(self, in_progress: Sequence[InProgress]) -> None:
     """Keeps these, in place of those saved before."""
+
+
+# Compiled programs by the structure of their trials.
+Programs = MutableMapping[Any, Lanes]
 
 
 def run(
@@ -95,7 +143,9 @@ def run(
   watchers: Sequence[Watcher] = (),
   keeper: Keeper | None = None,
   stopping: Callable[[], bool] = lambda: False,
-  programs: dict[str, Lanes] | None = None,
+  programs: Programs | None = None,
+  probe: Probe | None = None,
+  keep_weights: bool = False,
 ) -> Iterator[Result]:
   """Runs every cell's trials and yields each result when its trial ends.
 
@@ -114,8 +164,10 @@ def run(
     watchers: told of everything that happens.
     keeper: keeps the trials in progress, so that a later run goes on with them.
     stopping: asked after every dispatch whether to save and stop.
-    programs: of cells, by name, that an earlier run on the same devices compiled;
-      those compiled here are added.
+    programs: that an earlier run on the same devices compiled; those compiled here are
+      added.
+    probe: measured on each trial when it has ended.
+    keep_weights: whether results hold the weights.
 
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
@@ -124,54 +176,59 @@ def run(
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
   require(lanes >= 0, "lanes", lanes, "an integer >= 1, or 0 to choose")
-  waiting = {}
+  jobs: dict[Any, list[Job]] = {}
   for cell in cells:
     unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
     if unfinished:
       seeds = cell.seeds(seed, num_trials)
       cell.trial.task.check_draw(seeds.task)
-      waiting[cell.name] = (cell, unfinished, seeds)
+      key_data = [np.asarray(jax.random.key_data(keys)) for keys in seeds]
+      leaves = leaves_of(cell.trial)
+      own = jobs.setdefault(jax.tree.structure(cell.trial), [])
+      own += [Job(cell, k, tuple(a[k] for a in key_data), leaves) for k in unfinished]
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
-  return _run(
-    [_Queue(*own, parked.get(name, {})) for name, own in waiting.items()],
-    _Compiler(devices, lanes, programs),
-    watchers,
-    keeper,
-    stopping,
-  )
+  queues = [_Queue(own, parked) for own in jobs.values()]
+  compiler = _Compiler(devices, lanes, programs, probe)
+  loop = _Loop(queues, compiler, watchers, keeper, stopping, keep_weights)
+  return loop.results()
 
 
 class _Queue:
-  """The trials of one cell that have not ended and are in no lane.
+  """The trials of one structure that have not ended and are in no lane.
 
   Attributes:
-    cell: whose.
-    waiting: their indices; those already begun come first.
-    parked: states of those already begun, by index.
-    key_data: of all the cell's trials.
+    example: one of them.
+    waiting: all of them; those already begun come first.
+    parked: states of those already begun.
   """
 
-  def __init__(self, cell: Cell, unfinished: Sequence[int], seeds: Seeds, parked):
-    self.cell = cell
-    self.parked = {k: parked[k] for k in unfinished if k in parked}
-    self.waiting = deque(sorted(unfinished, key=lambda k: k not in self.parked))
-    self.key_data: KeyData = tuple(
-      np.asarray(jax.random.key_data(keys)) for keys in seeds
-    )
+  def __init__(self, jobs: Sequence[Job], parked: Mapping[TrialOf, State]):
+    self.example = jobs[0]
+    self.parked = {job.of: parked[job.of] for job in jobs if job.of in parked}
+    self.waiting = deque(sorted(jobs, key=lambda job: job.of not in self.parked))
+
+  def in_progress(self) -> Iterator[InProgress]:
+    """What it holds of trials already begun."""
+    if self.parked:
+      states = jax.tree.map(lambda *rows: np.stack(rows), *self.parked.values())
+      yield InProgress(list(self.parked), states)
 
 
 class _Compiler:
-  """Compiles a cell's program, with as many lanes as are asked for and fit."""
+  """Compiles a queue's program, with as many lanes as are asked for and fit."""
 
   def __init__(
     self,
     devices: Sequence[jax.Device],
     lanes: int,
-    programs: dict[str, Lanes] | None = None,
+    programs: Programs | None = None,
+    probe: Probe | None = None,
   ):
     self.devices = devices
     self._programs = programs
+    self._probe = probe
+    self.probed = probe is not None
     self._mapped = devices[0].platform == "cpu"
     self._lanes = lanes or (1 if self._mapped else _VMAPPED_LANES)
     own = [device for device in devices if device.process_index == jax.process_index()]
@@ -179,18 +236,21 @@ class _Compiler:
     limit = memory.get("bytes_limit") if lanes == 0 else None
     self._budget = _MEMORY_SHARE * limit if limit else None
 
-  def __call__(self, cell: Cell) -> Lanes:
+  def __call__(self, trial: Trial) -> Lanes:
     if self._programs is None:
-      return self._compile(cell)
-    if cell.name not in self._programs:
-      self._programs[cell.name] = self._compile(cell)
-    return self._programs[cell.name]
+      return self._compile(trial)
+    structure = jax.tree.structure(trial)
+    if structure not in self._programs:
+      self._programs[structure] = self._compile(trial)
+    return self._programs[structure]
 
-  def _compile(self, cell: Cell) -> Lanes:
+  def _compile(self, trial: Trial) -> Lanes:
     width = self._lanes
     while True:
       try:
-        program = Lanes(cell.trial, self.devices, width, mapped=self._mapped)
+        program = Lanes(
+          trial, self.devices, width, mapped=self._mapped, probe=self._probe
+        )
       except jax.errors.JaxRuntimeError as error:
         width = _narrower(width, error)
         continue
@@ -219,13 +279,13 @@ def _narrower(width: int, error: jax.errors.JaxRuntimeError) -> int:
   return width // 2
 
 
-class _OpenCell:
-  """A cell that is running: its queue, its lanes, and which trial is in which."""
+class _OpenProgram:
+  """A program that is running: its queue, its lanes, and which trial is in which."""
 
   def __init__(self, queue: _Queue, lanes: Lanes):
-    self.cell, self.lanes = queue.cell, lanes
+    self.lanes = lanes
     self._queue = queue
-    self._in_lane = np.full(lanes.num_lanes, -1)  # index of the trial that a lane runs
+    self._jobs: list[Job | None] = [None] * lanes.num_lanes
     self._step = np.zeros(lanes.num_lanes, int)  # of each lane's trial, last we heard
     self._refill = np.full(lanes.num_lanes, CONTINUE, np.int32)
     self._since = np.zeros(lanes.num_lanes)  # when each lane's trial was put there
@@ -240,21 +300,21 @@ class _OpenCell:
 
   @property
   def running(self) -> bool:
-    return bool(np.any(self._in_lane >= 0))
+    return any(self._jobs)
 
   def occupies(self, device: int) -> bool:
-    """Whether one of the cell's trials is in a lane of this device."""
-    return bool(np.any(self._in_lane[self._lanes_of(device)] >= 0))
+    """Whether a trial is in a lane of this device."""
+    return any(self._jobs[lane] for lane in self._lanes_of(device))
 
   def fill(self, device: int) -> None:
     """Puts waiting trials into the idle lanes of a device."""
     parked = {}
-    for lane in range(*self._lanes_of(device).indices(self.lanes.num_lanes)):
-      if self._in_lane[lane] >= 0 or not self._queue.waiting:
+    for lane in self._lanes_of(device):
+      if self._jobs[lane] or not self._queue.waiting:
         continue
-      trial = self._queue.waiting.popleft()
-      self._in_lane[lane], self._since[lane] = trial, time.perf_counter()
-      state = self._queue.parked.pop(trial, None)
+      job = self._queue.waiting.popleft()
+      self._jobs[lane], self._since[lane] = job, time.perf_counter()
+      state = self._queue.parked.pop(job.of, None)
       if state is None or state.step % self.lanes.quantum:
         self._refill[lane], self._step[lane] = START, 0
       else:
@@ -265,9 +325,8 @@ class _OpenCell:
 
   def dispatch(self) -> None:
     """Starts to advance the lanes."""
-    key_data = tuple(keys[self._in_lane] for keys in self._queue.key_data)
     self._started = time.perf_counter()
-    self._report = self.lanes.advance(key_data, self._refill, self.num_steps)
+    self._report = self.lanes.advance(*self._arguments, self._refill, self.num_steps)
 
   def ready(self) -> bool:
     """Whether the lanes have come to the end of their dispatch."""
@@ -277,7 +336,8 @@ class _OpenCell:
     """Sets the steps of the next dispatch, at the end of this one."""
     jax.block_until_ready(self._report)
     now = time.perf_counter()
-    oldest = now - np.min(self._since[self._in_lane >= 0], initial=now)
+    busy = [lane for lane, job in enumerate(self._jobs) if job]
+    oldest = now - np.min(self._since[busy], initial=now)
     self._lifetime = max(self._lifetime, oldest)
     wanted = np.clip(_DISPATCH_SHARE * self._lifetime, *_DISPATCH_SECONDS)
     # At most doubled: the first dispatches are too short to extrapolate from.
@@ -285,122 +345,202 @@ class _OpenCell:
     quantum = self.lanes.quantum
     self.num_steps = quantum * max(1, round(self.num_steps * ratio / quantum))
 
-  def collect(self) -> tuple[np.ndarray, list[Result]]:
-    """Returns the steps that each lane took and the trials that ended."""
-    report = hosts.fetch(self._report)
+  def collect(
+    self, watchers: Sequence[Watcher], probed: bool, keep_weights: bool
+  ) -> list[Result]:
+    """Returns the trials that ended, after the watchers were told of the steps."""
+    report: Report = hosts.fetch(self._report)
     self._refill[:] = CONTINUE
-    running = self._in_lane >= 0
+    running = np.array([job is not None for job in self._jobs])
     steps = np.where(running, report.step - self._step, 0)
     self._step = np.array(report.step)
+    for watcher in watchers:
+      watcher.advanced([job.cell if job else None for job in self._jobs], steps)
+    ended = running & ~report.active
+    values: Mapping[str, np.ndarray] = {}
+    if probed and np.any(ended):
+      values = self.lanes.examine(*self._arguments, ended)
     results = []
-    for lane in np.flatnonzero(running & ~report.active):
+    for lane in np.flatnonzero(ended):
+      job = self._jobs[lane]
+      assert job is not None
       own = jax.tree.map(lambda field, lane=lane: field[lane], report)
-      outcomes, curve = self.cell.trial.outcomes(own), self.cell.trial.curve(own)
-      results.append(Result(self.cell, int(self._in_lane[lane]), outcomes, curve))
-      self._in_lane[lane] = -1
-    return steps, results
+      trial = job.cell.trial
+      probes = {name: float(value[lane]) for name, value in values.items()}
+      if own.diverged_at:
+        probes = dict.fromkeys(probes, np.nan)
+      params = self.lanes.take(int(lane)) if keep_weights else None
+      outcomes, curve = trial.outcomes(own), trial.curve(own)
+      results.append(
+        Result(job.cell, job.trial, outcomes, curve, probes if probed else None, params)
+      )
+      self._jobs[lane] = None
+    return results
 
   def requeue(self) -> _Queue:
-    """Returns the cell's queue, with the trials in its lanes to start anew."""
-    self._queue.waiting.extendleft(reversed(self._in_lane[self._in_lane >= 0].tolist()))
+    """Returns the queue, with the trials in the lanes to start anew."""
+    self._queue.waiting.extendleft(job for job in reversed(self._jobs) if job)
     return self._queue
 
   def in_progress(self) -> InProgress:
-    return InProgress(self.cell, self._in_lane, self.lanes.states)
+    trials = [job.of if job else None for job in self._jobs]
+    return InProgress(trials, self.lanes.states)
 
-  def _lanes_of(self, device: int) -> slice:
+  @property
+  def _arguments(self) -> tuple[KeyData, Leaves]:
+    """Key data and leaves of each lane's trial; of an idle lane, another's."""
+    jobs = [job or self._queue.example for job in self._jobs]
+    key_data = tuple(
+      np.stack(a) for a in zip(*(job.key_data for job in jobs), strict=True)
+    )
+    leaves = tuple(np.stack(a) for a in zip(*(job.leaves for job in jobs), strict=True))
+    return key_data, leaves
+
+  def _lanes_of(self, device: int) -> range:
     width = self.lanes.lanes_per_device
-    return slice(device * width, (device + 1) * width)
+    return range(device * width, (device + 1) * width)
 
 
-def _parked(queue: _Queue) -> Iterator[InProgress]:
-  """What a queue holds of trials already begun."""
-  if queue.parked:
-    states = jax.tree.map(lambda *rows: np.stack(rows), *queue.parked.values())
-    yield InProgress(queue.cell, np.array(list(queue.parked)), states)
+class _Agreed(NamedTuple):
+  """What all processes do in this round, as any of them asks for it."""
+
+  stop: bool
+  save: bool
+  open_next: bool
+  num_steps: list[int]
 
 
-def _run(queues: list[_Queue], compiler: _Compiler, watchers, keeper, stopping):
-  unopened: deque[tuple[_Queue, Future[Lanes]]] = deque()
-  uncompiled = iter(queues)
-  open_cells: list[_OpenCell] = []
-  announced = None
-  with ThreadPoolExecutor(max_workers=_COMPILING_AHEAD) as pool:
+class _Loop:
+  """Advances the programs round by round, several side by side on different devices."""
+
+  def __init__(
+    self,
+    queues: Sequence[_Queue],
+    compiler: _Compiler,
+    watchers: Sequence[Watcher],
+    keeper: Keeper | None,
+    stopping: Callable[[], bool],
+    keep_weights: bool,
+  ):
+    self._queues, self._compiler = queues, compiler
+    self._watchers, self._keeper, self._stopping = watchers, keeper, stopping
+    self._keep_weights = keep_weights
+    self._uncompiled = iter(queues)
+    self._unopened: deque[tuple[_Queue, Future[Lanes]]] = deque()
+    self._open: list[_OpenProgram] = []
+    self._announced: _Queue | None = None
+
+  def results(self) -> Iterator[Result]:
+    """Runs to the end."""
+    with ThreadPoolExecutor(max_workers=_COMPILING_AHEAD) as pool:
+      try:
+        while True:
+          self._compile_ahead(pool)
+          if not (self._open or self._unopened):
+            return
+          if not self._open:
+            self._wait_for_program()
+          agreed = self._agree()
+          if self._keeper is not None and (agreed.stop or agreed.save):
+            self._save(self._keeper)
+          if agreed.stop:
+            raise Interrupted
+          self._fill(agreed)
+          if self._advance():
+            yield from self._collect()
+      finally:
+        for _, unneeded in self._unopened:
+          unneeded.cancel()
+
+  def _compile_ahead(self, pool: ThreadPoolExecutor) -> None:
+    """Has the next programs compiled while earlier ones run."""
+    number = 1 + _COMPILING_AHEAD - len(self._unopened)
+    for queue in itertools.islice(self._uncompiled, number):
+      future = pool.submit(self._compiler, queue.example.cell.trial)
+      self._unopened.append((queue, future))
+
+  def _wait_for_program(self) -> None:
+    """Waits a little for the next program: without it nothing can run."""
+    queue, program = self._unopened[0]
+    if queue is not self._announced:
+      self._announced = queue
+      for watcher in self._watchers:
+        watcher.compiling(queue.example.cell)
+    concurrent.futures.wait([program], timeout=_POLL_SECONDS)
+
+  def _agree(self) -> _Agreed:
+    stop, save, not_ready, *num_steps = hosts.largest(
+      [
+        self._stopping(),
+        self._keeper is not None and self._keeper.due(),
+        not (self._unopened and self._unopened[0][1].done()),
+        *(opened.num_steps for opened in self._open),
+      ]
+    )
+    return _Agreed(bool(stop), bool(save), not not_ready, list(map(int, num_steps)))
+
+  def _save(self, keeper: Keeper) -> None:
+    begun = [opened.in_progress() for opened in self._open if opened.running]
+    for queue in self._queues:
+      begun.extend(queue.in_progress())
+    keeper.save(begun)
+
+  def _fill(self, agreed: _Agreed) -> None:
+    """Puts trials into idle lanes.
+
+    A device works for one program at a time: the last trials of one run on some devices
+    while the others go on to the next.
+    """
+    for opened, num_steps in zip(self._open, agreed.num_steps, strict=True):
+      opened.num_steps = num_steps
+    open_next = agreed.open_next
+    for device in range(len(self._compiler.devices)):
+      owner = next((c for c in self._open if c.occupies(device)), None)
+      if owner is None:
+        owner = next((c for c in self._open if c.has_waiting), None)
+      if owner is None and self._unopened and open_next:
+        queue, program = self._unopened.popleft()
+        owner = _OpenProgram(queue, program.result())
+        self._open.append(owner)
+        open_next = False  # one a round: whether the next is, is agreed on then
+      if owner is not None:
+        owner.fill(device)
+
+  def _advance(self) -> bool:
+    """One dispatch of every open program; False if memory ran out in it."""
     try:
-      while True:
-        # Cells are compiled ahead while earlier ones run.
-        for queue in itertools.islice(uncompiled, 1 + _COMPILING_AHEAD - len(unopened)):
-          unopened.append((queue, pool.submit(compiler, queue.cell)))
-        if not (open_cells or unopened):
-          return
-        if unopened and not open_cells:
-          queue, program = unopened[0]
-          if queue is not announced:
-            announced = queue
-            for watcher in watchers:
-              watcher.compiling(queue.cell)
-          concurrent.futures.wait([program], timeout=_POLL_SECONDS)
-        stop, due, not_ready, *num_steps = hosts.largest(
-          [
-            stopping(),
-            keeper is not None and keeper.due(),
-            not (unopened and unopened[0][1].done()),
-            *(opened.num_steps for opened in open_cells),
-          ]
-        )
-        if keeper is not None and (stop or due):
-          begun = [opened.in_progress() for opened in open_cells if opened.running]
-          for queue in queues:
-            begun.extend(_parked(queue))
-          keeper.save(begun)
-        if stop:
-          raise Interrupted
-        for opened, agreed in zip(open_cells, num_steps, strict=True):
-          opened.num_steps = int(agreed)
-        # A device works for one cell at a time: the last trials of one cell run on
-        # some devices while the others go on to the next.
-        for device in range(len(compiler.devices)):
-          owner = next((c for c in open_cells if c.occupies(device)), None)
-          if owner is None:
-            owner = next((c for c in open_cells if c.has_waiting), None)
-          if owner is None and unopened and not not_ready:
-            queue, program = unopened.popleft()
-            owner = _OpenCell(queue, program.result())
-            open_cells.append(owner)
-            not_ready = True  # one a round: whether the next is, is agreed on then
-          if owner is not None:
-            owner.fill(device)
-        try:
-          _advance(open_cells)
-        except jax.errors.JaxRuntimeError as error:
-          width = max(opened.lanes.lanes_per_device for opened in open_cells)
-          compiler.narrow(width, error)
-          reopened = [opened.requeue() for opened in open_cells]
-          open_cells.clear()  # frees their lanes
-          open_cells = [_OpenCell(queue, compiler(queue.cell)) for queue in reopened]
-          continue
-        for opened in open_cells:
-          steps, results = opened.collect()
-          for watcher in watchers:
-            watcher.advanced(opened.cell, steps)
-          for result in results:
-            for watcher in watchers:
-              watcher.ended(result)
-            yield result
-        for opened in open_cells:
-          if not (opened.running or opened.has_waiting):
-            opened.lanes.clear()
-        open_cells = [c for c in open_cells if c.running or c.has_waiting]
-    finally:
-      for _, unneeded in unopened:
-        unneeded.cancel()
+      _advance(self._open)
+      return True
+    except jax.errors.JaxRuntimeError as error:
+      width = max(opened.lanes.lanes_per_device for opened in self._open)
+      self._compiler.narrow(width, error)
+    queues = [opened.requeue() for opened in self._open]
+    self._open.clear()  # frees their lanes
+    self._open = [
+      _OpenProgram(queue, self._compiler(queue.example.cell.trial)) for queue in queues
+    ]
+    return False
+
+  def _collect(self) -> Iterator[Result]:
+    """Hands out what has ended and closes the programs that have nothing left."""
+    for opened in self._open:
+      for result in opened.collect(
+        self._watchers, self._compiler.probed, self._keep_weights
+      ):
+        for watcher in self._watchers:
+          watcher.ended(result)
+        yield result
+    for opened in self._open:
+      if not (opened.running or opened.has_waiting):
+        opened.lanes.clear()
+    self._open = [c for c in self._open if c.running or c.has_waiting]
 
 
-def _advance(open_cells: list[_OpenCell]) -> None:
-  """One dispatch of every cell, side by side where they are on different devices."""
-  for opened in open_cells:
+def _advance(programs: Sequence[_OpenProgram]) -> None:
+  """One dispatch of every program, side by side where they are on different devices."""
+  for opened in programs:
     opened.dispatch()
-  pending = list(open_cells)
+  pending = list(programs)
   while pending:
     if len(pending) > 1 and not any(opened.ready() for opened in pending):
       time.sleep(_LOOK_SECONDS)

@@ -60,6 +60,16 @@ def from_primary(array: np.ndarray) -> np.ndarray:
     return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
 
+def text_from_primary(text: str) -> str:
+  """Returns the primary process's text to all; what the others bring is ignored."""
+  own = np.frombuffer(text.encode(), np.uint8)
+  size = int(from_primary(np.array(len(own))))
+  padded = np.zeros(size, np.uint8)
+  if is_primary():
+    padded[:] = own
+  return from_primary(padded).tobytes().decode()
+
+
 def wait_for_all() -> None:
   """Returns when every process has come here."""
   from_primary(np.array(0))

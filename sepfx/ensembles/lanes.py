@@ -1,9 +1,13 @@
-"""The compiled step that advances many trials at once, refilling finished lanes."""
+"""The compiled step that advances many trials at once, refilling finished lanes.
+
+Lanes run trials of one structure. The leaves of each lane's trial (its learning rate,
+say) are arguments, as its seeds are.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,12 +17,14 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
 from sepfx.ensembles import hosts, keys
-from sepfx.training import Report, Seeds, State, Trial, World, select
+from sepfx.training import Probe, Report, Seeds, State, Trial, World, probe_key, select
 
 _AXIS = "trials"
 
 # `jax.random.key_data` of each of the `Seeds`, [L *key]: NumPy has no typed keys.
 KeyData = tuple[np.ndarray, ...]
+# The leaves of each lane's trial, in their order in the tree, [L ...] each.
+Leaves = tuple[np.ndarray, ...]
 
 # What a dispatch does with a lane before it advances it: goes on with its trial, starts
 # one, or takes one up whose state was put there.
@@ -42,16 +48,22 @@ def _with_keys(world: World) -> World:
   return world._replace(keys=jax.tree.map(keys.wrap_key_data, world.keys))
 
 
-def _advance_mapped(trial: Trial):
+def leaves_of(trial: Trial) -> Leaves:
+  """Returns the leaves of a trial in NumPy, as lanes take them."""
+  leaves = jax.tree.leaves(trial)
+  return tuple(np.asarray(leaf, jnp.result_type(leaf)) for leaf in leaves)
+
+
+def _advance_mapped(structure: Any):
   """Lanes one after another: what each computes is a program of its own.
 
   A trial's numbers are then the same bits for any number of lanes, and a lane that
   is idle or done costs nothing. The right form where a core is a device.
   """
-  check_every = trial.protocol.check_every
 
-  def begin(i, slots: Slots, seeds: Seeds, refill) -> Slots:
-    slot, own_seeds = jax.tree.map(lambda a: a[i], (slots, seeds))
+  def begin(i, slots: Slots, seeds: Seeds, leaves: Leaves, refill) -> Slots:
+    slot, own_seeds, own = jax.tree.map(lambda a: a[i], (slots, seeds, leaves))
+    trial = jax.tree.unflatten(structure, own)
     slot = jax.lax.cond(
       refill[i] == CONTINUE,
       lambda: slot,
@@ -64,7 +76,9 @@ def _advance_mapped(trial: Trial):
     )
     return jax.tree.map(lambda a, b: a.at[i].set(b), slots, slot)
 
-  def advance_lane(state: State, world: World, num_steps) -> State:
+  def advance_lane(trial: Trial, state: State, world: World, num_steps) -> State:
+    check_every = trial.protocol.check_every
+
     def unfinished(carry):
       left, state = carry
       return (left > 0) & state.active
@@ -82,10 +96,13 @@ def _advance_mapped(trial: Trial):
 
     return jax.lax.while_loop(unfinished, to_next_check, (num_steps, state))[1]
 
-  def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
+  def advance(
+    slots: Slots, seeds: Seeds, leaves: Leaves, refill, num_steps, num_lanes
+  ) -> Slots:
     def lane(i, states):
-      state, world = jax.tree.map(lambda a: a[i], (states, slots.world))
-      state = advance_lane(state, _with_keys(world), num_steps)
+      state, world, own = jax.tree.map(lambda a: a[i], (states, slots.world, leaves))
+      trial = jax.tree.unflatten(structure, own)
+      state = advance_lane(trial, state, _with_keys(world), num_steps)
       return jax.tree.map(lambda a, b: a.at[i].set(b), states, state)
 
     # `num_lanes` is an argument because a loop of known length one is dissolved
@@ -93,7 +110,7 @@ def _advance_mapped(trial: Trial):
     slots = jax.lax.cond(
       jnp.any(refill != CONTINUE),
       lambda: jax.lax.fori_loop(
-        0, num_lanes, lambda i, slots: begin(i, slots, seeds, refill), slots
+        0, num_lanes, lambda i, slots: begin(i, slots, seeds, leaves, refill), slots
       ),
       lambda: slots,
     )
@@ -102,7 +119,7 @@ def _advance_mapped(trial: Trial):
   return advance
 
 
-def _advance_vmapped(trial: Trial):
+def _advance_vmapped(structure: Any):
   """All lanes in one batched program: the right form on an accelerator.
 
   All lanes stand at a check when a dispatch begins, and so meet every later check
@@ -110,17 +127,29 @@ def _advance_vmapped(trial: Trial):
   """
   select_lanes = jax.vmap(select)
 
-  def begin(slots: Slots, seeds: Seeds, refill) -> Slots:
-    started = select_lanes(refill == START, jax.vmap(trial.init)(seeds), slots.state)
-    worlds = jax.vmap(lambda own: _world(trial, own))(seeds)
+  def of_each(method: Callable) -> Callable:
+    """vmaps a method of a trial, given its leaves first."""
+    return jax.vmap(lambda own, *rest: method(jax.tree.unflatten(structure, own), *rest))
+
+  init, make_world = of_each(lambda trial, own: trial.init(own)), of_each(_world)
+  advance_each = of_each(lambda trial, state, world: trial.advance(state, world))
+
+  def begin(slots: Slots, seeds: Seeds, leaves: Leaves, refill) -> Slots:
+    started = select_lanes(refill == START, init(leaves, seeds), slots.state)
+    worlds = make_world(leaves, seeds)
     return Slots(started, select_lanes(refill != CONTINUE, worlds, slots.world))
 
-  def advance(slots: Slots, seeds: Seeds, refill, num_steps, num_lanes) -> Slots:
+  def advance(
+    slots: Slots, seeds: Seeds, leaves: Leaves, refill, num_steps, num_lanes
+  ) -> Slots:
     del num_lanes  # the batch is the array's
     slots = jax.lax.cond(
-      jnp.any(refill != CONTINUE), lambda: begin(slots, seeds, refill), lambda: slots
+      jnp.any(refill != CONTINUE),
+      lambda: begin(slots, seeds, leaves, refill),
+      lambda: slots,
     )
     worlds = _with_keys(slots.world)
+    check_every = structure.unflatten(leaves).protocol.check_every
 
     def unfinished(carry):
       left, states = carry
@@ -128,9 +157,8 @@ def _advance_vmapped(trial: Trial):
 
     def check(carry):
       left, before = carry
-      after = jax.vmap(trial.advance)(before, worlds)
-      states = select_lanes(before.active, after, before)
-      return left - trial.protocol.check_every, states
+      after = advance_each(leaves, before, worlds)
+      return left - check_every, select_lanes(before.active, after, before)
 
     _, states = jax.lax.while_loop(unfinished, check, (num_steps, slots.state))
     return slots._replace(state=states)
@@ -138,8 +166,34 @@ def _advance_vmapped(trial: Trial):
   return advance
 
 
+def _examine_mapped(structure: Any, probe: Probe):
+  """Probes chosen lanes one after another, on every kind of device.
+
+  Under `vmap` all lanes would pay for the one that has ended.
+  """
+
+  def examine(slots: Slots, seeds: Seeds, leaves: Leaves, chosen, num_lanes):
+    def values(i):
+      slot, own_seeds, own = jax.tree.map(lambda a: a[i], (slots, seeds, leaves))
+      trial = jax.tree.unflatten(structure, own)
+      key = probe_key(own_seeds)
+      return probe(trial, slot.state.params, _with_keys(slot.world), key)
+
+    shapes = jax.eval_shape(values, jnp.int32(0))
+    found = jax.tree.map(lambda own: jnp.zeros((len(chosen),), jnp.float32), shapes)
+
+    def lane(i, found):
+      nothing = jax.tree.map(lambda own: jnp.zeros((), own.dtype), shapes)
+      own = jax.lax.cond(chosen[i], lambda: values(i), lambda: nothing)
+      return jax.tree.map(lambda a, b: a.at[i].set(b.astype(a.dtype)), found, own)
+
+    return jax.lax.fori_loop(0, num_lanes, lane, found)
+
+  return examine
+
+
 class Lanes:
-  """L lanes of one cell's trials on a one-axis mesh of devices.
+  """L lanes of trials of one structure on a one-axis mesh of devices.
 
   Lane l lives on device l // lanes_per_device. The program is compiled once, here; the
   lanes take memory from their first use on.
@@ -158,26 +212,30 @@ class Lanes:
     lanes_per_device: int,
     *,
     mapped: bool,
+    probe: Probe | None = None,
   ):
     """Compiles.
 
     Args:
-      trial: whose trials to run.
+      trial: one of those to run; the others differ from it in their leaves alone.
       devices: where, all of one platform, in the same order in every process.
       lanes_per_device: lanes on each.
       mapped: lanes one after another (`lax.map`'s way) instead of `vmap`.
+      probe: what `examine` measures, by a program of its own; None for nothing.
     """
+    structure = jax.tree.structure(trial)
     self.num_lanes = len(devices) * lanes_per_device
     self.lanes_per_device = lanes_per_device
     self.quantum = 1 if mapped else trial.protocol.check_every
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     self._sharding = NamedSharding(mesh, PartitionSpec(_AXIS))
+    self._replicated = NamedSharding(mesh, PartitionSpec())
     lanes, everywhere = PartitionSpec(_AXIS), PartitionSpec()
-    advance = (_advance_mapped if mapped else _advance_vmapped)(trial)
+    advance = (_advance_mapped if mapped else _advance_vmapped)(structure)
 
-    def step(slots, key_data, refill, num_steps, num_lanes):
+    def step(slots, key_data, leaves, refill, num_steps, num_lanes):
       seeds = Seeds(*map(keys.wrap_key_data, key_data))
-      slots = advance(slots, seeds, refill, num_steps, num_lanes)
+      slots = advance(slots, seeds, leaves, refill, num_steps, num_lanes)
       return slots, Report(*(getattr(slots.state, name) for name in Report._fields))
 
     # Flax's own recurrent layers, and users' models like them, start scans from
@@ -185,18 +243,38 @@ class Lanes:
     sharded = jax.shard_map(
       step,
       mesh=mesh,
-      in_specs=(lanes, lanes, lanes, everywhere, everywhere),
+      in_specs=(lanes, lanes, lanes, lanes, everywhere, everywhere),
       out_specs=(lanes, lanes),
       check_vma=False,
     )
     self._slots: Slots | None = None
     self._shapes = self._shapes_of(trial)
     key_data = np.zeros((self.num_lanes, 2), np.uint32)
+    leaves = tuple(
+      np.zeros((self.num_lanes, *leaf.shape), leaf.dtype) for leaf in leaves_of(trial)
+    )
     refill = np.full(self.num_lanes, CONTINUE, np.int32)
-    arguments = self._arguments((key_data, key_data), refill, 1)
+    arguments = self._arguments((key_data, key_data), leaves, refill, 1)
     self._program = (
       jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
     )
+    self._probe_program = None
+    if probe is not None:
+      examine_lanes = _examine_mapped(structure, probe)
+
+      def examine(slots, key_data, leaves, chosen, num_lanes):
+        seeds = Seeds(*map(keys.wrap_key_data, key_data))
+        return examine_lanes(slots, seeds, leaves, chosen, num_lanes)
+
+      probing = jax.shard_map(
+        examine,
+        mesh=mesh,
+        in_specs=(lanes, lanes, lanes, lanes, everywhere),
+        out_specs=lanes,
+        check_vma=False,
+      )
+      arguments = self._examined((key_data, key_data), leaves, refill > 0)
+      self._probe_program = jax.jit(probing).lower(self._shapes, *arguments).compile()
     memory: Any = self._program.memory_analysis()
     self.bytes_per_device: int = (
       memory.argument_size_in_bytes
@@ -210,11 +288,14 @@ class Lanes:
     """The trials in the lanes, sharded over the devices."""
     return self._held().state
 
-  def advance(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> Report:
+  def advance(
+    self, key_data: KeyData, leaves: Leaves, refill: np.ndarray, num_steps: int
+  ) -> Report:
     """Starts to advance every lane by up to `num_steps` steps, in one dispatch.
 
     Args:
       key_data: of the trials in the lanes; an idle lane's are not read.
+      leaves: of those trials, likewise.
       refill: `CONTINUE`, `START` or `RESUME`, [L].
       num_steps: steps after which control returns, a multiple of `quantum`; a lane
         stops when its trial ends.
@@ -223,9 +304,28 @@ class Lanes:
       The report, still being computed, on the devices.
     """
     self._slots, report = self._program(
-      self._held(), *self._arguments(key_data, refill, num_steps)
+      self._held(), *self._arguments(key_data, leaves, refill, num_steps)
     )
     return report
+
+  def examine(
+    self, key_data: KeyData, leaves: Leaves, chosen: np.ndarray
+  ) -> dict[str, np.ndarray]:
+    """Returns the probe's values, [L] each; of lanes that are not chosen, zeros.
+
+    Args:
+      key_data: of the trials in the lanes.
+      leaves: of those trials.
+      chosen: which lanes, [L].
+    """
+    assert self._probe_program is not None
+    arguments = self._examined(key_data, leaves, chosen)
+    return hosts.fetch(self._probe_program(self._held(), *arguments))
+
+  def take(self, lane: int) -> Any:
+    """Returns the parameters in a lane, in NumPy, to every process."""
+    own = _row(self._replicated)(self.states.params, np.int32(lane))
+    return jax.tree.map(np.asarray, own)
 
   def put(self, states: Mapping[int, State]) -> None:
     """Puts trials in progress into lanes, each to be taken up by a `RESUME`.
@@ -266,11 +366,25 @@ class Lanes:
       one,
     )
 
-  def _arguments(self, key_data: KeyData, refill: np.ndarray, num_steps: int) -> tuple:
+  def _arguments(
+    self, key_data: KeyData, leaves: Leaves, refill: np.ndarray, num_steps: int
+  ) -> tuple:
     numbers = (np.int32(num_steps), np.int32(self.lanes_per_device))
-    return (*hosts.place((key_data, refill), self._sharding), *numbers)
+    return (*hosts.place((key_data, leaves, refill), self._sharding), *numbers)
+
+  def _examined(self, key_data: KeyData, leaves: Leaves, chosen: np.ndarray) -> tuple:
+    placed = hosts.place((key_data, leaves, chosen), self._sharding)
+    return (*placed, np.int32(self.lanes_per_device))
 
 
 @functools.partial(jax.jit, donate_argnums=2)
 def _choose(chosen: Bool[Array, " L"], new: State, old: State) -> State:
   return jax.vmap(select)(chosen, new, old)
+
+
+@functools.cache
+def _row(sharding: NamedSharding) -> Callable:
+  """Compiles what takes one lane out of arrays that are sharded over lanes."""
+  return jax.jit(
+    lambda tree, lane: jax.tree.map(lambda a: a[lane], tree), out_shardings=sharding
+  )

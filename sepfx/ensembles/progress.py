@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import rich.console
@@ -55,9 +56,11 @@ class Progress(Watcher):
   def compiling(self, cell: Cell) -> None:
     self._show(f"compiling {_description(cell)}")
 
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    self._samples += int(np.sum(steps)) * cell.trial.samples_a_step
-    self._what = _description(cell)
+  def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
+    for cell, taken in zip(cells, steps.tolist(), strict=True):
+      if cell is not None:
+        self._samples += taken * cell.trial.samples_a_step
+        self._what = _description(cell)
     self._show(self._what)
 
   def ended(self, result: Result) -> None:
@@ -83,7 +86,6 @@ class Progress(Watcher):
 
 
 def _description(cell: Cell) -> str:
-  coordinates = cell.coordinates
-  text = f"{coordinates['model']} N={coordinates['length']}"
-  size = coordinates.get("sample_size")
-  return f"{text} m={size}" if size else text
+  """The model's name and what else tells the cell from others."""
+  own = {k: v for k, v in cell.coordinates.items() if k not in ("task", "model")}
+  return " ".join([cell.coordinates["model"], *(f"{k}={v}" for k, v in own.items())])

@@ -1,30 +1,54 @@
-"""Results of trials, and their form as a table."""
+"""Results of trials, and their form as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.cells import Cell, cell_name
 
-_TEXT = ("task", "model", "outcome")
-_NUMBERS = {"threshold": float, "accuracy": float, "risk": float}  # all others: int
+# Name -> type of a table's columns, in their order.
+Columns = Mapping[str, type]
+
+TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-def columns(cell: Cell) -> tuple[str, ...]:
-  """Names of what a row of the cell's grid holds."""
-  return (*cell.coordinates, "trial", *cell.trial.columns)
+def columns(cells: Sequence[Cell]) -> dict[str, type]:
+  """Names and types of what a row of a grid's records holds."""
+  found: dict[str, type] = {}
+  for cell in cells:
+    for name, value in cell.coordinates.items():
+      found[name] = _common(found.get(name, type(value)), type(value))
+  return {**found, "trial": int, **cells[0].trial.columns}
+
+
+def _common(one: type, other: type) -> type:
+  if one is other:
+    return one
+  return float if {one, other} == {int, float} else str
 
 
 class Result(NamedTuple):
-  """A trial that has ended."""
+  """A trial that has ended.
+
+  Attributes:
+    cell: whose.
+    trial: its index.
+    outcomes: what it came to, a tuple for each row of its records.
+    curve: of `sepfx.training.Trial.curve`.
+    probes: values by name, NaN where it diverged; None if none were asked for.
+    params: the weights at its end, in NumPy; None if they were not asked for.
+  """
 
   cell: Cell
   trial: int
   outcomes: Sequence[tuple]
-  curve: np.ndarray  # of `sepfx.training.Trial.curve`
+  curve: np.ndarray
+  probes: dict[str, float] | None = None
+  params: Any = None
 
   @property
   def name(self) -> str:
@@ -32,10 +56,14 @@ class Result(NamedTuple):
     return trial_name(self.cell, self.trial)
 
   @property
+  def head(self) -> tuple:
+    """What its rows begin with: the cell's coordinates and the trial's index."""
+    return (*self.cell.coordinates.values(), self.trial)
+
+  @property
   def rows(self) -> list[tuple]:
-    """Its rows: `columns` of its cell."""
-    coordinates = tuple(self.cell.coordinates.values())
-    return [(*coordinates, self.trial, *outcome) for outcome in self.outcomes]
+    """Its rows: `columns` of its grid."""
+    return [(*self.head, *outcome) for outcome in self.outcomes]
 
 
 def trial_name(cell: Cell, trial: int) -> str:
@@ -43,31 +71,134 @@ def trial_name(cell: Cell, trial: int) -> str:
   return f"{cell.name}/trial={trial}"
 
 
-def _type(column: str) -> type:
-  return str if column in _TEXT else _NUMBERS.get(column, int)
-
-
-def parse_row(fields: list[str], names: Sequence[str]) -> tuple:
-  """Returns a row from its text fields; raises ValueError if it is not one.
-
-  Args:
-    fields: the text.
-    names: of the columns.
-  """
-  row = tuple(_type(name)(field) for name, field in zip(names, fields, strict=True))
+def parse_row(fields: Sequence[str], types: Columns) -> tuple:
+  """Returns a row from its text fields; raises ValueError if it is not one."""
+  row = tuple(
+    parse_value(field, kind) for field, kind in zip(fields, types.values(), strict=True)
+  )
   if row[-1] not in ("reached", "censored", "diverged"):
     raise ValueError(f"unknown outcome {row[-1]!r}")
   return row
 
 
-def table(rows: Iterable[tuple], names: Sequence[str]) -> np.ndarray:
-  """Returns rows as a structured array with these fields.
+def parse_value(text: str, kind: type) -> Any:
+  """Returns a value of a column of this type; raises ValueError if it is none."""
+  if kind is bool:
+    if text not in ("True", "False"):
+      raise ValueError(f"{text!r} is neither True nor False")
+    return text == "True"
+  return kind(text)
 
-  `pandas.DataFrame(table(rows, names))` works as one expects.
+
+def table(rows: Iterable[tuple], types: Columns) -> np.ndarray:
+  """Returns rows as a structured array with these columns.
+
+  `pandas.DataFrame(table(rows, types))` works as one expects.
   """
   rows = list(rows)
   dtype = []
-  for k, name in enumerate(names):
-    width = max((len(row[k]) for row in rows), default=1) if name in _TEXT else None
-    dtype.append((name, f"U{width}" if width else np.dtype(_type(name))))
+  for k, (name, kind) in enumerate(types.items()):
+    width = max((len(str(row[k])) for row in rows), default=1)
+    dtype.append((name, f"U{width}" if kind is str else np.dtype(kind)))
   return np.array(rows, dtype=dtype)
+
+
+def probe_table(
+  values: Sequence[tuple[tuple, Mapping[str, float] | None]], types: Columns
+) -> np.ndarray | None:
+  """Returns one row per trial, with a column for each value that any of them has.
+
+  Args:
+    values: of each trial, its `Result.head` and its probes' values by name.
+    types: of the records' columns.
+
+  Returns:
+    A structured array, NaN where a trial has no such value; None if none has any.
+  """
+  names = dict.fromkeys(name for _, own in values for name in own or ())
+  if not names:
+    return None
+  width = len(values[0][0])
+  heads = dict(list(types.items())[:width])
+  rows = [
+    (*head, *((own or {}).get(name, np.nan) for name in names)) for head, own in values
+  ]
+  return table(rows, {**heads, **dict.fromkeys(names, float)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+  """What a run, or several together, recorded.
+
+  Attributes:
+    table: the rows of trials.csv, a structured array that pandas reads.
+    coordinates: the columns that tell cells apart, first task, model and length.
+    all_curves: what was measured at each check of each trial, by the trial's name.
+    probes: the rows of probes.csv, a structured array; None if there are none.
+    settings: of the run, as config.json has them; empty where there is no file.
+    models: model and weights of a trial by its name; empty if they were not kept.
+  """
+
+  table: np.ndarray
+  coordinates: tuple[str, ...]
+  all_curves: Mapping[str, np.ndarray]
+  probes: np.ndarray | None = None
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  models: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def curves(self, **coordinates: Any) -> list[np.ndarray]:
+    """Returns the curves of the trials with these coordinates, in the records' order.
+
+    Args:
+      coordinates: any of them, and `trial`; those that are not given may be anything.
+    """
+    return [self.all_curves[name] for name in self.names(**coordinates)]
+
+  def names(self, **coordinates: Any) -> list[str]:
+    """Returns the names of those trials: keys of `all_curves` and `models`."""
+    chosen = np.ones(len(self.table), bool)
+    for column, value in coordinates.items():
+      chosen &= self.table[column] == value
+    return list(dict.fromkeys(map(self.name_of, self.table[chosen])))
+
+  def name_of(self, row: np.void) -> str:
+    """The name of a row's trial."""
+    return cell_name({name: row[name] for name in (*self.coordinates, "trial")})
+
+  def cell_of(self, row: np.void) -> str:
+    """The name of a row's cell."""
+    return cell_name({name: row[name] for name in self.coordinates})
+
+  def where(self, chosen: np.ndarray) -> Records:
+    """Returns the same with some of the rows alone, [rows]."""
+    return dataclasses.replace(self, table=self.table[chosen])
+
+
+def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
+  """Returns several runs as one.
+
+  Args:
+    parts: each run's records, and the columns to add to it: those that tell it from the
+      others. The first is the one whose settings and probes stay.
+  """
+  coordinates = list(parts[0][0].coordinates)
+  for records, added in parts:
+    coordinates += [c for c in (*records.coordinates, *added) if c not in coordinates]
+  rows: list[tuple] = []
+  curves: dict[str, np.ndarray] = {}
+  types: dict[str, type] = {}
+  for records, added in parts:
+    outcome = [c for c in records.table.dtype.names if c not in records.coordinates]
+    for row in records.table:
+      own = {**{c: row[c].item() for c in records.table.dtype.names}, **added}
+      rows.append(tuple(own[c] for c in (*coordinates, *outcome)))
+      for column in (*coordinates, *outcome):
+        kind = type(own[column])
+        types[column] = _common(types.get(column, kind), kind)
+      name = cell_name({c: own[c] for c in (*coordinates, "trial")})
+      curves[name] = records.all_curves[records.name_of(row)]
+  whole = {column: types[column] for column in (*coordinates, *outcome)}
+  first, _ = parts[0]
+  return dataclasses.replace(
+    first, table=table(rows, whole), coordinates=tuple(coordinates), all_curves=curves
+  )

@@ -21,6 +21,9 @@ import jax
 from sepfx.errors import InvalidSetting
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
+CONFIG = "config.json"
+# 1 had no types of columns; lists stood for the settings that a grid runs over, only.
+LAYOUT = 2
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -33,31 +36,32 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 
 class RunDirectory:
-  """An output directory that belongs to one config and one live run.
+  """An output directory that belongs to one live run.
 
-  Its config.json holds the settings and, for each time a run was started on it, the
-  arguments, versions, devices and source revision. A context manager: the directory
-  is locked from construction to exit, or to the death of the process.
+  Its config.json holds the settings, the types of the columns of trials.csv and, for
+  each time a run was started on it, the arguments, versions, devices and source
+  revision. A context manager: the directory is locked from construction to exit, or to
+  the death of the process.
 
   Attributes:
     path: the directory.
+    stored: the content of its config.json; None if there is none yet.
   """
 
-  def __init__(self, path: str | os.PathLike, settings: Mapping[str, Any]):
-    """Opens a new directory, or one of the same config.
+  def __init__(self, path: str | os.PathLike):
+    """Opens a new directory, or one that a run has written.
 
     Args:
       path: created if it is missing.
-      settings: everything the results depend on, as JSON values.
 
     Raises:
       InvalidSetting: if the directory cannot be written, is in use by a live run or
-        holds another config.
+        holds something else.
     """
     self.path = pathlib.Path(path)
     self._lock = self._open()
     try:
-      self._check_config(json.loads(json.dumps(dict(settings))))
+      self.stored = self._read_config()
     except BaseException:
       self._lock.close()
       raise
@@ -90,37 +94,34 @@ class RunDirectory:
       ) from error
     return lock
 
-  def _check_config(self, settings: dict) -> None:
-    path = self.path / "config.json"
-    starts = []
-    if path.exists():
-      try:
-        stored = json.loads(path.read_text())
-        old, starts = stored["settings"], stored["starts"]
-      except (ValueError, KeyError, TypeError) as error:
-        raise InvalidSetting(
-          "output_dir", str(path), f"a config.json that sepfx wrote ({error!r})"
-        ) from error
-      if differing := differences(old, settings):
-        raise InvalidSetting(
-          "output_dir",
-          str(self.path),
-          "an empty directory or one of the same config; this one differs in "
-          + ", ".join(differing),
-        )
-    else:
-      others = sorted(file.name for file in self.path.iterdir() if file.name != ".lock")
-      if others:
-        raise InvalidSetting(
-          "output_dir",
-          str(self.path),
-          f"an empty directory or one with a config.json; this one has {others[0]}",
-        )
+  def begin(self, settings: Mapping[str, Any], columns: Mapping[str, str]) -> None:
+    """Writes config.json: a run on these settings has started.
+
+    Args:
+      settings: everything the results depend on, as JSON values.
+      columns: of trials.csv, name -> type.
+    """
+    starts = list(self.stored["starts"]) if self.stored else []
     here = environment()
     if starts:
       self._warn_of_changes(starts[-1], here)
-    stored = {"settings": settings, "starts": [*starts, here]}
-    self.write(path.name, json.dumps(stored, indent=2) + "\n")
+    self.stored = {
+      "layout": LAYOUT,
+      "settings": dict(settings),
+      "columns": dict(columns),
+      "starts": [*starts, here],
+    }
+    self.write(CONFIG, json.dumps(self.stored, indent=2) + "\n")
+
+  def _read_config(self) -> dict[str, Any] | None:
+    path = self.path / CONFIG
+    if path.exists():
+      return read_config(path)
+    others = sorted(file.name for file in self.path.iterdir() if file.name != ".lock")
+    if others:
+      takes = f"an empty directory or one with a config.json; this one has {others[0]}"
+      raise InvalidSetting("output_dir", str(self.path), takes)
+    return None
 
   def _warn_of_changes(self, before: dict, here: dict) -> None:
     """Says what is not as it was when the run was last started."""
@@ -139,8 +140,28 @@ class RunDirectory:
       )
 
 
+def read_config(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the content of a config.json.
+
+  Raises:
+    InvalidSetting: if it is none, or of a later layout than this version's.
+  """
+  try:
+    stored = json.loads(path.read_text())
+    _ = stored["settings"], stored["starts"]
+    layout = stored.get("layout", 1)
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    takes = f"a config.json that sepfx wrote ({error!r})"
+    raise InvalidSetting("output_dir", str(path), takes) from error
+  if layout > LAYOUT:
+    takes = f"a config.json of layout {LAYOUT} or earlier: a later version wrote it"
+    raise InvalidSetting("output_dir", str(path), takes)
+  return stored
+
+
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:
   """Writes a file so that a reader, or a crash, sees all of it or the old one."""
+  path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(f".{path.name}.partial")
   with open(temporary, "wb") as file:
     file.write(content.encode() if isinstance(content, str) else content)
@@ -150,7 +171,7 @@ def write_whole(path: pathlib.Path, content: bytes | str) -> None:
 
 
 def environment() -> dict[str, Any]:
-  """What a run ran on: versions, devices, source revision, time."""
+  """What a run ran on: versions, devices, matmul precision, source revision, time."""
   versions = {"python": platform.python_version()}
   for package in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -160,6 +181,8 @@ def environment() -> dict[str, Any]:
     "arguments": sys.argv[1:],
     "versions": versions,
     "devices": [f"{device.platform}:{device.device_kind}" for device in jax.devices()],
+    # Accelerators multiply with fewer bits by default.
+    "matmul_precision": jax.config.jax_default_matmul_precision or "default",
     "revision": _source_revision(),
   }
 

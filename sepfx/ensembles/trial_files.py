@@ -1,8 +1,9 @@
-"""Trials on disk: trials.csv and curves.npz of a run directory.
+"""Trials on disk: trials.csv, curves.npz, probes.csv and weights of a run directory.
 
-While a run lasts, rows are appended to trials.csv and each ended trial's curve is a
-file of its own under checkpoints/; when it completes, the rows are sorted and the
-curves move into curves.npz.
+While a run lasts, rows are appended to trials.csv, and each ended trial's curve and
+probes are files of their own under checkpoints/; when it completes, the rows are sorted
+and the curves and probes move into curves.npz and probes.csv. A row promises that all
+else of its trial is there.
 """
 
 from __future__ import annotations
@@ -15,192 +16,311 @@ import pathlib
 import shutil
 import urllib.parse
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from sepfx.ensembles.cells import Cell
+from sepfx.ensembles import weights
+from sepfx.ensembles.cells import Cell, cell_name
 from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import (
+  Columns,
+  Records,
   Result,
   columns,
   parse_row,
+  parse_value,
+  probe_table,
   table,
   trial_name,
 )
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting
 
+_TRIALS, _CURVES, _PROBES = "trials.csv", "curves.npz", "probes.csv"
+
+
+class Contradiction(Exception):
+  """A trial that ran again came to something else than what stands in the records."""
+
 
 class TrialFiles(Watcher):
   """The records of a run on disk."""
 
-  def __init__(self, directory: RunDirectory, cells: Sequence[Cell], num_trials: int):
+  def __init__(
+    self,
+    directory: RunDirectory,
+    cells: Sequence[Cell],
+    *,
+    added: Mapping[str, Any] | None = None,
+    probed: Mapping[str, Collection[str]] | None = None,
+    keep_weights: bool = False,
+  ):
     """Reads what is there.
 
     Args:
       directory: where; open.
-      cells: the grid.
-      num_trials: trials a cell.
+      cells: all that may stand there, in the order of the records.
+      added: axes that what stands there does not have yet, with the value that all of
+        it was run with.
+      probed: names of values that the trials of a cell shall have, by the cell's name.
+      keep_weights: whether trials shall have their weights there.
 
     Raises:
       InvalidSetting: if trials.csv is malformed or not this grid's.
     """
     self._directory = directory
-    self._columns = columns(cells[0])
-    self._names: dict[tuple[str, ...], str] = {}
-    self._thresholds: dict[str, tuple[float, ...]] = {}
-    for cell in cells:
-      coordinates = tuple(map(str, cell.coordinates.values()))
-      for k in range(num_trials):
-        name = trial_name(cell, k)
-        self._names[*coordinates, str(k)] = name
-        self._thresholds[name] = cell.trial.protocol.thresholds
+    self._cells = {cell.name: cell for cell in cells}
+    self._types = columns(cells)
+    self._probed, self._keep_weights = probed or {}, keep_weights
+    if added:
+      self._rename(added)
+    self._added = dict(added or {})
+    self._curves = self._read_curves()
+    self._probes = self._read_probes()
+    # By trial: the cell's name and the index.
     self._rows = self._read_trials()
 
   @property
+  def types(self) -> dict[str, type]:
+    """Of the columns of trials.csv."""
+    return self._types
+
+  @property
   def reached(self) -> dict[str, bool]:
-    """Whether a trial reached all its thresholds, by name (`trial_name`), if recorded."""
+    """Whether a trial reached all its thresholds, by name, if nothing of it is missing.
+
+    Missing are also probes and weights that are asked for today, and what a larger
+    budget may bring.
+    """
     return {
-      name: all(row[-1] == "reached" for row in rows) for name, rows in self._rows.items()
+      trial_name(self._cells[cell], k): all(row[-1] == "reached" for row in rows)
+      for (cell, k), rows in self._rows.items()
+      if not (self.outgrown(cell, rows) or self._lacks(cell, k))
     }
 
+  @property
+  def outgrown_trials(self) -> list[tuple[str, int]]:
+    """Name and index of the trials that were censored before today's budget was spent."""
+    return [
+      (trial_name(self._cells[cell], k), k)
+      for (cell, k), rows in self._rows.items()
+      if self.outgrown(cell, rows)
+    ]
+
+  def outgrown(self, cell: str, rows: Sequence[tuple]) -> bool:
+    """Whether today's budget is larger than the one that a trial was censored at."""
+    trial = self._cells[cell].trial
+    budget = trial.progress[1] * trial.protocol.num_checks
+    return any(row[-1] == "censored" and row[-2] < budget for row in rows)
+
   def ended(self, result: Result) -> None:
-    """Records a trial: its curve first, so that a row promises a curve."""
-    self._checkpoints.mkdir(exist_ok=True)
+    """Records a trial: its row last.
+
+    Raises:
+      Contradiction: if it has run before and came to something else.
+    """
+    key = (result.cell.name, result.trial)
+    before = self._rows.get(key)
+    if before is not None and not self.outgrown(key[0], before):
+      if before != result.rows:
+        raise Contradiction(
+          f"{result.name} ran again and came to {result.rows}, not to what "
+          f"{self._directory.path / _TRIALS} says: {before}"
+        )
+    if result.params is not None:
+      content = weights.serialised(result.name, result.cell.trial.model, result.params)
+      self._directory.write(weights.path_of(result.name), content)
     buffer = io.BytesIO()
     np.save(buffer, result.curve)
-    self._directory.write(self._curve_path(result.name), buffer.getvalue())
-    text = _csv_text(result.rows)
-    with open(self._trials, "a", newline="") as file:
-      file.write(text)
+    self._directory.write(self._beside(result.name, "npy"), buffer.getvalue())
+    if result.probes is not None:
+      own = {**self._probes.get(result.name, {}), **result.probes}
+      self._directory.write(self._beside(result.name, "json"), json.dumps(own))
+      self._probes[result.name] = own
+    if before == result.rows:
+      return
+    with open(self._directory.path / _TRIALS, "a", newline="") as file:
+      file.write(_csv_text(result.rows))
       file.flush()
       os.fsync(file.fileno())
-    self._rows[result.name] = result.rows
+    self._rows[key] = result.rows
 
   # What a run does at its end.
 
-  def complete(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+  def complete(self) -> Records:
     """Puts records in their final form and returns them.
 
     `trials.csv` is sorted by cell, trial and threshold, so that it does not depend on
-    the order in which trials ended; curves move into `curves.npz`.
-
-    Returns:
-      The records (`sepfx.ensembles.table`) and the curves by trial name, structured
-      arrays with fields samples, loss, exact.
+    the order in which trials ended; curves move into `curves.npz`, probes into
+    `probes.csv`.
     """
-    names = [name for name in self._names.values() if name in self._rows]
-    rows = [row for name in names for row in self._rows[name]]
-    curves: dict[str, np.ndarray] = {}
-    for name in names:
-      curves[name] = self.curve(name)
+    place = {name: k for k, name in enumerate(self._cells)}
+    order = sorted(self._rows, key=lambda key: (place[key[0]], key[1]))
+    rows = [row for key in order for row in self._rows[key]]
+    names = [trial_name(self._cells[cell], k) for cell, k in order]
+    curves = {name: self.curve(name) for name in names}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **curves)  # type: ignore[arg-type]
-    self._directory.write("curves.npz", buffer.getvalue())
-    self._directory.write("trials.csv", _csv_text([self._columns, *rows]))
-    shutil.rmtree(self._checkpoints, ignore_errors=True)
-    return table(rows, self._columns), curves
+    self._directory.write(_CURVES, buffer.getvalue())
+    heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
+    probes = probe_table(
+      [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)], self._types
+    )
+    if probes is not None:
+      probe_rows = [probes.dtype.names, *probes.tolist()]
+      self._directory.write(_PROBES, _csv_text(probe_rows))
+    self._directory.write(_TRIALS, _csv_text([tuple(self._types), *rows]))
+    shutil.rmtree(self._directory.path / "checkpoints", ignore_errors=True)
+    stored = self._directory.stored or {}
+    return Records(
+      table(rows, self._types),
+      _coordinates(self._types),
+      curves,
+      probes,
+      stored.get("settings", {}),
+      weights.Kept(self._directory.path, names),
+    )
 
   def curve(self, name: str) -> np.ndarray:
-    """Returns a finished trial's curve: fields samples, loss, exact."""
-    stored = self._stored_curve(name)
-    assert stored is not None, name  # a row promises a curve
-    return stored
+    """Returns a finished trial's curve (`sepfx.training.Trial.curve`)."""
+    path = self._directory.path / self._beside(name, "npy")
+    return np.load(path) if path.exists() else self._curves[name]
 
   # Files.
 
-  @property
-  def _trials(self) -> pathlib.Path:
-    return self._directory.path / "trials.csv"
+  def _beside(self, name: str, ending: str) -> str:
+    """The file of an ended trial while the run lasts."""
+    return f"checkpoints/{urllib.parse.quote(name, safe='=')}.{ending}"
 
-  @property
-  def _curves(self) -> pathlib.Path:
-    return self._directory.path / "curves.npz"
+  def _lacks(self, cell: str, k: int) -> bool:
+    name = trial_name(self._cells[cell], k)
+    probed = set(self._probed.get(cell, ())) <= set(self._probes.get(name, ()))
+    kept = (self._directory.path / weights.path_of(name)).exists()
+    return not (probed and (kept or not self._keep_weights))
 
-  @property
-  def _checkpoints(self) -> pathlib.Path:
-    return self._directory.path / "checkpoints"
+  def _rename(self, added: Mapping[str, Any]) -> None:
+    """Gives every file of a trial the name that it has with the added axes.
 
-  def _curve_path(self, name: str) -> str:
-    return f"checkpoints/{urllib.parse.quote(name, safe='=')}.npy"
+    Done again without harm if it was interrupted: config.json, which says what is added,
+    is written after it.
+    """
+    names = {}
+    for cell in self._cells.values():
+      coordinates = cell.coordinates
+      if all(coordinates[axis] == value for axis, value in added.items()):
+        old = {k: v for k, v in coordinates.items() if k not in added}
+        names[cell_name(old)] = cell.name
+    path = self._directory.path
+    curves = self._read_curves()
+    if curves:
+      renamed = {_renamed(name, names): curve for name, curve in curves.items()}
+      buffer = io.BytesIO()
+      np.savez_compressed(buffer, **renamed)  # type: ignore[arg-type]
+      self._directory.write(_CURVES, buffer.getvalue())
+    if (path / _PROBES).exists():
+      with open(path / _PROBES, newline="") as file:
+        rows = [{**added, **row} for row in csv.DictReader(file)]
+      heads = (*_coordinates(self._types), "trial")
+      order = [*heads, *(column for column in rows[0] if column not in heads)]
+      lines = [order, *([row[column] for column in order] for row in rows)]
+      self._directory.write(_PROBES, _csv_text(lines))
+    for each in [*path.glob("checkpoints/*.npy"), *path.glob("checkpoints/*.json")]:
+      name = _renamed(urllib.parse.unquote(each.stem), names)
+      each.replace(path / self._beside(name, each.suffix[1:]))
+    for each in path.glob(f"{weights.DIRECTORY}/**/*.safetensors"):
+      name = str(each.relative_to(path / weights.DIRECTORY))[: -len(each.suffix)]
+      target = path / weights.path_of(_renamed(name, names))
+      target.parent.mkdir(parents=True, exist_ok=True)
+      each.replace(target)
 
-  def _stored_curve(self, name: str) -> np.ndarray | None:
-    path = self._directory.path / self._curve_path(name)
-    if path.exists():
-      return np.load(path)
-    if self._curves.exists():
-      with np.load(self._curves) as curves:
-        if name in curves:
-          return curves[name]
-    return None
+  def _read_curves(self) -> dict[str, np.ndarray]:
+    path = self._directory.path / _CURVES
+    if not path.exists():
+      return {}
+    with np.load(path) as curves:
+      return dict(curves)
 
-  def _read_trials(self) -> dict[str, list[tuple]]:
+  def _read_probes(self) -> dict[str, dict[str, float]]:
+    path = self._directory.path
+    found: dict[str, dict[str, float]] = {}
+    if (path / _PROBES).exists():
+      with open(path / _PROBES, newline="") as file:
+        for row in csv.DictReader(file):
+          own = dict(row)
+          coordinates = {
+            column: parse_value(own.pop(column), self._types[column])
+            for column in (*_coordinates(self._types), "trial")
+          }
+          found[cell_name(coordinates)] = {k: float(v) for k, v in own.items()}
+    for file in path.glob("checkpoints/*.json"):
+      found[urllib.parse.unquote(file.stem)] = json.loads(file.read_text())
+    return found
+
+  def _read_trials(self) -> dict[tuple[str, int], list[tuple]]:
     """Reads the trials of whom all is there, and cuts the file back to them."""
-    rows: dict[str, list[tuple]] = {}
-    text = self._trials.read_text() if self._trials.exists() else ""
+    path = self._directory.path / _TRIALS
+    text = path.read_text() if path.exists() else ""
     complete, newline, cut = text.rpartition("\n")
     if cut:
       warnings.warn(
-        f"{self._trials}: the last line was cut short, its trial runs again: {cut!r}",
+        f"{path}: the last line was cut short, its trial runs again: {cut!r}",
         stacklevel=4,
       )
     lines = list(csv.reader(io.StringIO(complete + newline)))
-    if lines and tuple(lines[0]) != self._columns:
-      raise self._malformed(1, lines[0], f"the header {','.join(self._columns)}")
+    header = tuple(lines[0]) if lines else ()
+    missing = [name for name in self._types if name not in header]
+    wanted = tuple(name for name in self._types if name not in missing)
+    if lines and (header != wanted or not set(missing) <= set(self._added)):
+      raise self._malformed(1, lines[0], f"the header {','.join(self._types)}")
+    found: dict[tuple[str, int], list[tuple]] = {}
     for number, fields in enumerate(lines[1:], start=2):
+      own = dict(zip(header, fields, strict=False))
+      own.update({name: str(self._added[name]) for name in missing})
+      takes = "a row of a trial"
       try:
-        row = parse_row(fields, self._columns)
+        if len(fields) != len(header):
+          raise ValueError(f"{len(fields)} fields")
+        row = parse_row([own[name] for name in self._types], self._types)
       except ValueError as error:
-        raise self._malformed(number, fields, f"a row of a trial ({error})") from error
-      own = dict(zip(self._columns, row, strict=True))
-      name = self._names.get(tuple(fields[: self._columns.index("trial") + 1]))
-      if name is None or own.get("threshold") not in (None, *self._thresholds[name]):
+        raise self._malformed(number, fields, f"{takes} ({error})") from error
+      values = dict(zip(self._types, row, strict=True))
+      name = cell_name({c: values[c] for c in _coordinates(self._types)})
+      known = self._cells.get(name)
+      thresholds = known.trial.protocol.thresholds if known else ()
+      if known is None or values.get("threshold", thresholds[0]) not in thresholds:
         raise self._malformed(number, fields, "a row of this run's grid")
-      rows.setdefault(name, []).append(row)
-    rows = {
-      name: own
-      for name, own in rows.items()
-      if len(own) == len(self._thresholds[name]) and self._stored_curve(name) is not None
-    }
-    kept = [self._columns, *(row for trial in rows.values() for row in trial)]
-    self._directory.write("trials.csv", _csv_text(kept))
+      found.setdefault((name, values["trial"]), []).append(row)
+    rows = {}
+    for (name, k), own_rows in found.items():
+      number = len(self._cells[name].trial.protocol.thresholds)
+      # A trial that ran again, with a larger budget, has its latest rows last.
+      latest = own_rows[len(own_rows) // number * number - number :][:number]
+      if len(own_rows) >= number and self._has_curve(trial_name(self._cells[name], k)):
+        rows[name, k] = latest
+    kept = [tuple(self._types), *(row for trial in rows.values() for row in trial)]
+    self._directory.write(_TRIALS, _csv_text(kept))
     return rows
 
-  def _malformed(self, number: int, fields: list[str], takes: str) -> InvalidSetting:
-    where = f"{self._trials}, line {number}: {','.join(fields)}"
+  def _has_curve(self, name: str) -> bool:
+    path = self._directory.path / self._beside(name, "npy")
+    return path.exists() or name in self._curves
+
+  def _malformed(self, number: int, fields: Sequence[str], takes: str) -> InvalidSetting:
+    where = f"{self._directory.path / _TRIALS}, line {number}: {','.join(fields)}"
     return InvalidSetting("output_dir", where, takes)
 
 
-class Finished(NamedTuple):
-  """What a complete run left.
-
-  Attributes:
-    settings: of its config.json.
-    records: `sepfx.ensembles.table` of its trials.
-    curves: structured arrays of `sepfx.training.Trial.curve`, by trial name.
-  """
-
-  settings: dict[str, Any]
-  records: np.ndarray
-  curves: dict[str, np.ndarray]
+def _coordinates(types: Columns) -> tuple[str, ...]:
+  """The columns before the trial's index."""
+  names = list(types)
+  return tuple(names[: names.index("trial")])
 
 
-def read_finished(path: str | os.PathLike) -> Finished:
-  """Reads the directory of a complete run, whose summary.json is written last.
-
-  Raises:
-    OSError, ValueError, KeyError: if it is not one.
-  """
-  directory = pathlib.Path(path)
-  (directory / "summary.json").stat()
-  settings = json.loads((directory / "config.json").read_text())["settings"]
-  with open(directory / "trials.csv", newline="") as file:
-    names, *lines = csv.reader(file)
-  records = table((parse_row(fields, names) for fields in lines), names)
-  with np.load(directory / "curves.npz") as curves:
-    return Finished(settings, records, dict(curves))
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+  cell, _, trial = name.rpartition("/")
+  return f"{names[cell]}/{trial}" if cell in names else name
 
 
 def _csv_text(rows: Sequence[Sequence[Any]]) -> str:

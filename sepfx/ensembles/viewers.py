@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -40,7 +41,7 @@ class Profile(Watcher):
     if 0 < self._reports <= _TRACED:
       jax.profiler.stop_trace()
 
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
+  def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
     self._reports += 1
     if self._reports == 1:
       jax.profiler.start_trace(self._path, create_perfetto_trace=True)

@@ -7,17 +7,15 @@ configurations have their names.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
@@ -40,31 +38,54 @@ __all__ = [
   "ResidualRNN",
   "Transformer",
   "build",
+  "check_module",
+  "evaluate",
+  "evaluates_many",
+  "has_field",
   "predict",
   "query_key_products",
+  "record_name",
+  "with_fields",
 ]
 
-# (task, H) -> module, with the published widths, by the task's objective.
-_PUBLISHED: dict[str, dict[str, Callable[[Any, int | None], nn.Module]]] = {
+
+class _Published(NamedTuple):
+  """A published configuration: a class, and its fields where they are not its defaults.
+
+  Attributes:
+    module: the class, whose fields a specification may name.
+    fields: task -> those of the configuration.
+    on_bits: whether it is a model of tokens, to be given bits.
+  """
+
+  module: type[nn.Module]
+  fields: Callable[[Any], dict[str, Any]] = lambda task: {}
+  on_bits: bool = False
+
+
+# By the kind of a task's objective.
+_PUBLISHED: dict[str, dict[str, _Published]] = {
   "regression": {
-    "transformer": lambda task, H: Transformer(num_heads=H or 1),
-    "ffn": lambda task, H: FeedForward((task.length * task.token_dim, 1000)),
-    "gru": lambda task, H: GRU(),
-    "lstm": lambda task, H: LSTM(),
-    "relu_rnn": lambda task, H: RNN(),
-    "residual_rnn": lambda task, H: ResidualRNN(),
+    "transformer": _Published(Transformer),
+    "ffn": _Published(
+      FeedForward, lambda task: {"hidden_widths": (task.length * task.token_dim, 1000)}
+    ),
+    "gru": _Published(GRU),
+    "lstm": _Published(LSTM),
+    "relu_rnn": _Published(RNN),
+    "residual_rnn": _Published(ResidualRNN),
   },
   "classification": {
-    "transformer": lambda task, H: ClsTransformer(num_heads=H or 16),
+    "transformer": _Published(ClsTransformer),
     # Not published: about as many parameters as the Transformer has at T = 100.
-    "ffn": lambda task, H: OnBits(FeedForward((256, 128), num_outputs=2)),
-    "gru": lambda task, H: OnBits(GRU(units=96, num_outputs=2)),
-    "lstm": lambda task, H: OnBits(LSTM(units=84, num_outputs=2)),
+    "ffn": _Published(
+      FeedForward, lambda task: {"hidden_widths": (256, 128), "num_outputs": 2}, True
+    ),
+    "gru": _Published(GRU, lambda task: {"units": 96, "num_outputs": 2}, True),
+    "lstm": _Published(LSTM, lambda task: {"units": 84, "num_outputs": 2}, True),
   },
 }
-NAMES = {objective: tuple(models) for objective, models in _PUBLISHED.items()}
-# Inputs that a model takes at once where there are many.
-_CHUNK = 500
+NAMES = {kind: tuple(models) for kind, models in _PUBLISHED.items()}
 
 
 def predict(
@@ -82,56 +103,102 @@ def predict(
   return jnp.asarray(model.apply({"params": params}, inputs, rngs=rngs))
 
 
-def predict_many(model: nn.Module, params: Any, inputs: Array) -> Array:
-  """The same without dropout, for more inputs than fit in memory at once.
+def evaluate(model: nn.Module, params: Any, inputs: Array) -> Array:
+  """The same without dropout.
 
-  A model may know a cheaper way to the same outputs: a method `tabulated`, which is
-  taken where the model's attribute `tabulates` is true.
+  A model may know a cheaper way to the same outputs, above all for many inputs: a method
+  `evaluate(inputs)`, which is taken if it is there.
   """
-  if getattr(model, "tabulates", False):
-    return jnp.asarray(model.apply({"params": params}, inputs, method="tabulated"))
-  whole = len(inputs) // _CHUNK * _CHUNK
-  chunks = inputs[:whole].reshape(-1, _CHUNK, *inputs.shape[1:])
-  outputs = jax.lax.map(lambda chunk: predict(model, params, chunk), chunks)
-  outputs = outputs.reshape(whole, *outputs.shape[2:])
-  if whole == len(inputs):
-    return outputs
-  return jnp.concatenate([outputs, predict(model, params, inputs[whole:])])
+  if not evaluates_many(model):
+    return predict(model, params, inputs)
+  return jnp.asarray(model.apply({"params": params}, inputs, method="evaluate"))
 
 
-def build(name: str, task: Any, *, num_heads: int | None = None) -> nn.Module:
+def evaluates_many(model: nn.Module) -> bool:
+  """Whether a model has an `evaluate`, which takes any number of inputs."""
+  return hasattr(model, "evaluate")
+
+
+def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.Module:
   """Returns the published configuration of a model, or a user's own.
 
   Args:
-    name: one of `NAMES` of the task's objective, or "package.module:factory" with
-      `factory()` a `flax.linen` module; the working directory is searched for it too.
+    name: a specification: one of `NAMES` for the task's objective, or
+      "package.module:factory" with `factory(...)` a `flax.linen` module (a class is one,
+      too); and fields, as in "transformer:num_heads=2".
     task: what it is to learn.
-    num_heads: H of the transformer, None for the published number; the others have
-      none.
+    fields: others, as values.
 
   Raises:
-    InvalidSetting: for a name that is neither, or a factory that does not make a
-      `flax.linen` module.
+    InvalidSetting: for a name that is neither, a field that the model does not have, or
+      a factory that does not make a `flax.linen` module.
   """
-  require(num_heads is None or num_heads >= 1, "num_heads", num_heads, "an integer >= 1")
-  published = _PUBLISHED[task.objective]
-  if name in published:
-    return published[name](task, num_heads)
+  specification = specifications.parse(name, "model")
+  kind = task.objective.name
+  published = _PUBLISHED.get(kind, {})
+  known = published.get(specification.name)
   takes = f"{', '.join(published)} or package.module:factory"
-  module_name, separator, attribute = name.partition(":")
-  if not separator:
-    raise InvalidSetting("models", name, takes)
-  if os.getcwd() not in sys.path:
-    sys.path.append(os.getcwd())
-  try:
-    factory = getattr(importlib.import_module(module_name), attribute)
-  except (ImportError, AttributeError, ValueError) as error:
-    raise InvalidSetting("models", name, f"{takes} ({error})") from error
-  module = factory()
-  require(
-    isinstance(module, nn.Module),
-    "models",
-    name,
-    f"a factory that returns a flax.linen module (it returned {type(module).__name__})",
+  target = (
+    known.module if known else specifications.imported(specification.name, "model", takes)
   )
+  require(callable(target), "model", name, f"{takes} (this is no factory)")
+  own = {**specifications.typed(specification, target, "model"), **(fields or {})}
+  if known:
+    module = known.module(**{**known.fields(task), **own})
+    return OnBits(module) if known.on_bits else module
+  module = target(**own)
+  check_module(module, name)
+  return module
+
+
+def check_module(module: Any, name: Any) -> None:
+  """Raises `InvalidSetting`, and says how to mend it, unless it is a linen module."""
+  if isinstance(module, type):
+    hint = f"an instance: did you forget () after {module.__name__}?"
+  elif any(cls.__module__.startswith("flax.nnx") for cls in type(module).__mro__):
+    hint = "a flax.linen module: wrap this one with flax.nnx.bridge.ToLinen"
+  else:
+    hint = f"a flax.linen module, or a factory of one (this is {type(module).__name__})"
+  require(isinstance(module, nn.Module), "model", name, hint)
+
+
+def record_name(module: nn.Module) -> str:
+  """How records call a module: its linen `name`, or its class.
+
+  With the class stand those of its fields that are not at their defaults, so that two
+  modules of a class differ: "Transformer:num_heads=2".
+  """
+  if module.name is not None:
+    return module.name
+  names = [type(module).__name__]
+  for field in dataclasses.fields(module):
+    value = getattr(module, field.name)
+    if field.name not in ("parent", "name") and value is not field.default:
+      if value != field.default:
+        names.append(f"{field.name}={specifications.canonical(value)}")
+  return ":".join(names)
+
+
+def has_field(module: nn.Module, name: str) -> bool:
+  """Whether a module, or the one that it wraps, has a field of this name."""
+  if name in specifications.fields_of(type(module)):
+    return True
+  inner = getattr(module, "model", None)
+  return isinstance(inner, nn.Module) and has_field(inner, name)
+
+
+def with_fields(module: nn.Module, fields: Mapping[str, Any]) -> nn.Module:
+  """Returns a module with other values of some fields, those of what is inside it too.
+
+  Raises:
+    InvalidSetting: for a field that neither it nor the module that it wraps has.
+  """
+  inner = getattr(module, "model", None)
+  for name, value in fields.items():
+    if name in specifications.fields_of(type(module)):
+      module = specifications.with_field(module, name, value, name)
+    else:
+      takes = f"no value: {record_name(module)} has no such field"
+      require(isinstance(inner, nn.Module), name, value, takes)
+      module = dataclasses.replace(module, model=with_fields(inner, {name: value}))
   return module

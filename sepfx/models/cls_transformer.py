@@ -20,7 +20,7 @@ from sepfx.errors import require
 _INIT = nn.initializers.normal(0.02)
 _LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5)
 _Standardise = functools.partial(_LayerNorm, use_scale=False, use_bias=False)
-# Inputs that `tabulated` takes at once: a core's cache holds their rows.
+# Inputs that `evaluate` takes at once: a core's cache holds their rows.
 _CHUNK = 1000
 # A head whose scores span more than this part of a float's exponents underflows for
 # inputs that have only its lowest scores.
@@ -167,11 +167,6 @@ class ClsTransformer(nn.Module):
   dropout: float = 0.1
   num_classes: int = 2
 
-  @property
-  def tabulates(self) -> bool:
-    """Whether `tabulated` can be used."""
-    return self.num_layers == 1
-
   def setup(self) -> None:
     layers, heads = self.num_layers, self.num_heads
     require(layers >= 1, "num_layers", layers, "an integer >= 1")
@@ -199,25 +194,27 @@ class ClsTransformer(nn.Module):
       tokens = block(tokens, length + 1)
     return self._logits(self.blocks[-1](tokens, 1)[:, 0])
 
-  def tabulated(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
-    """The logits without dropout, for many inputs at a small part of the cost.
+  def evaluate(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
+    """The logits without dropout, for any number of inputs.
 
-    With one layer every input is made of the same 2T + 1 token vectors, and the [CLS]
-    query is constant. So is a vector's unnormalised attention weight,
-    e^(score - highest score), and its product with the vector's value; what a head
-    reads of an input is the quotient of two sums of those, which are rows of
-    [1 - b, b, 1] times a table. (A table of differences, for b alone, would be half as
-    large; it cancels catastrophically where attention is on bits that are 0.)
+    With one layer at a small part of the cost of the direct pass. Every input is then
+    made of the same 2T + 1 token vectors, and the [CLS] query is constant. So is a
+    vector's unnormalised attention weight, e^(score - highest score), and its product
+    with the vector's value; what a head reads of an input is the quotient of two sums of
+    those, which are rows of [1 - b, b, 1] times a table. (A table of differences, for b
+    alone, would be half as large; it cancels catastrophically where attention is on bits
+    that are 0.)
 
     Where the scores of a head span more exponents than a float has, all inputs take
     the direct pass instead.
-
-    Raises:
-      ValueError: if there is more than one layer.
     """
-    if not self.tabulates:
-      raise ValueError(f"num_layers: got {self.num_layers!r}, takes 1")
     n, length = bits.shape
+    size = min(_CHUNK, n)
+    chunks = jnp.pad(bits, ((0, -n % size), (0, 0))).reshape(-1, size, length)
+    module, variables = self.unbind()  # Flax refuses bound modules inside a loop
+    if self.num_layers > 1:
+      logits = jax.lax.map(lambda chunk: module.apply(variables, chunk), chunks)
+      return logits.reshape(-1, self.num_classes)[:n]
     (block,) = self.blocks
     vocabulary = self._vocabulary(length)
     scores, values = block.scores_and_values(vocabulary)
@@ -227,9 +224,8 @@ class ClsTransformer(nn.Module):
     table = jnp.concatenate([weighted, weights], axis=1)
     span = jnp.max(highest - jnp.min(scores, axis=0))
     too_wide = span > _EXPONENTS * -math.log(jnp.finfo(table.dtype).tiny)
-    module, variables = self.unbind()  # Flax refuses bound modules inside a loop
 
-    def chunk(part):
+    def by_table(part):
       rows = part.astype(table.dtype)
       sums = (
         jnp.dot(1 - rows, table[:length], precision=_EXACT)
@@ -243,9 +239,7 @@ class ClsTransformer(nn.Module):
     def directly(k, logits):
       return logits.at[k].set(module.apply(variables, chunks[k]))
 
-    size = min(_CHUNK, n)
-    chunks = jnp.pad(bits, ((0, -n % size), (0, 0))).reshape(-1, size, length)
-    logits = jax.lax.map(chunk, chunks)
+    logits = jax.lax.map(by_table, chunks)
     # A loop of no rounds or all, because under `vmap` a `cond` computes both sides.
     rounds = jnp.where(too_wide, len(chunks), 0)
     logits = jax.lax.fori_loop(0, rounds, directly, logits)

@@ -29,12 +29,15 @@ from sepfx.tasks.links import (
   SquaredNorm,
   TwoLayer,
 )
+from sepfx.tasks.objectives import CLASSIFICATION, REGRESSION, Objective
 from sepfx.tasks.qstr import QSTR, Planted, Prompts, first_half_scales
 
 __all__ = [
+  "CLASSIFICATION",
   "FUNCTIONS",
   "LINKS",
   "QSTR",
+  "REGRESSION",
   "BooleanFunction",
   "ByCount",
   "Custom",
@@ -45,6 +48,7 @@ __all__ = [
   "Linear",
   "Link",
   "Mean",
+  "Objective",
   "Planted",
   "Prompts",
   "ReLUTeacher",

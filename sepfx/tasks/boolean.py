@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from sepfx.errors import require
+from sepfx.lanewise import lanewise
 from sepfx.tasks.indices import subsets
+from sepfx.tasks.objectives import CLASSIFICATION, Objective
 
 
 class BooleanFunction(Protocol):
@@ -125,6 +127,7 @@ class LabelledBits(NamedTuple):
   labels: Int[Array, " n"]
 
 
+@lanewise("noise")
 @dataclasses.dataclass(frozen=True)
 class SparseBoolean:
   """y = f(b_i for i in I), I a hidden s-subset of T independent bits.
@@ -152,7 +155,7 @@ class SparseBoolean:
   subset: tuple[int, ...] | None = None
 
   def __post_init__(self):
-    require(self.length >= 1, "contexts", self.length, "integers >= 1")
+    require(self.length >= 1, "length", self.length, "an integer >= 1")
     require(
       1 <= self.sparsity <= self.length,
       "sparsity",
@@ -173,12 +176,12 @@ class SparseBoolean:
       takes = f"{self.sparsity} different positions from 0 to {self.length - 1}"
       require(distinct and inside, "subset", self.subset, takes)
 
-  objective: ClassVar[str] = "classification"
+  objective: ClassVar[Objective] = CLASSIFICATION
 
   @property
   def name(self) -> str:
-    """The function's, and how noisy it is."""
-    return self.function.name + (f"_noise_{self.noise:g}" if self.noise else "")
+    """The function's."""
+    return self.function.name
 
   def init(self, key: PRNGKeyArray) -> Hidden:
     """Hides I."""
@@ -191,10 +194,8 @@ class SparseBoolean:
     bits_key, noise_key = jax.random.split(key)
     shape = (num_samples, self.length)
     bits = jax.random.bernoulli(bits_key, self.bit_probability, shape).astype(jnp.int32)
-    labels = self.labels(planted, bits)
-    if self.noise:
-      flipped = jax.random.bernoulli(noise_key, self.noise, (num_samples,))
-      labels = labels ^ flipped.astype(jnp.int32)
+    flipped = jax.random.bernoulli(noise_key, self.noise, (num_samples,))
+    labels = self.labels(planted, bits) ^ flipped.astype(jnp.int32)
     return LabelledBits(bits, labels)
 
   def labels(self, planted: Hidden, bits: Int[Array, "n T"]) -> Int[Array, " n"]:

@@ -18,6 +18,7 @@ from sepfx.tasks import indices as indices_lib
 from sepfx.tasks.indices import IndexDistribution
 from sepfx.tasks.links import LINKS, Link
 from sepfx.tasks.normal import normal
+from sepfx.tasks.objectives import REGRESSION, Objective
 
 _NAMES = {indices_lib.independent: "qstr", indices_lib.shared: "simple_qstr"}
 
@@ -72,7 +73,7 @@ class QSTR:
   encoding_prefactor: bool = False
 
   def __post_init__(self):
-    require(self.length >= 2, "lengths", self.length, "integers >= 2")
+    require(self.length >= 2, "length", self.length, "an integer >= 2")
     require(self.token_dim >= 1, "token_dim", self.token_dim, "an integer >= 1")
     require(
       1 <= self.sparsity <= self.length,
@@ -110,7 +111,7 @@ class QSTR:
         f"less than length/2 = {self.length / 2} with half-fixed indices",
       )
 
-  objective: ClassVar[str] = "regression"
+  objective: ClassVar[Objective] = REGRESSION
 
   @property
   def name(self) -> str:

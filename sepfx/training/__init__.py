@@ -1,31 +1,43 @@
 """How one trial learns: protocols with pure `init` and `advance`, objectives, risks."""
 
-from sepfx.training.epochs import EpochState, EpochTraining
 from sepfx.training.erm import ERM, ERMTrial, Verdict
-from sepfx.training.levels import Level
-from sepfx.training.objectives import OBJECTIVES, Objective
 from sepfx.training.online import Online, OnlineTrial, Passage
-from sepfx.training.optimizers import adam_with_kernel_decay, projected
+from sepfx.training.optimizers import (
+  AdamW,
+  FromOptax,
+  adam_with_kernel_decay,
+  optimizer,
+  projected,
+)
 from sepfx.training.risks import (
   averaged_risk,
   pointwise_risk,
   population_risk,
   prompt_errors,
 )
-from sepfx.training.trials import Outcome, Report, Seeds, State, Trial, World, select
+from sepfx.training.settings import with_setting
+from sepfx.training.trials import (
+  Outcome,
+  Probe,
+  Report,
+  Seeds,
+  State,
+  Trial,
+  World,
+  probe_key,
+  select,
+)
 
 __all__ = [
   "ERM",
-  "OBJECTIVES",
+  "AdamW",
   "ERMTrial",
-  "EpochState",
-  "EpochTraining",
-  "Level",
-  "Objective",
+  "FromOptax",
   "Online",
   "OnlineTrial",
   "Outcome",
   "Passage",
+  "Probe",
   "Report",
   "Seeds",
   "State",
@@ -34,9 +46,12 @@ __all__ = [
   "World",
   "adam_with_kernel_decay",
   "averaged_risk",
+  "optimizer",
   "pointwise_risk",
   "population_risk",
+  "probe_key",
   "projected",
   "prompt_errors",
   "select",
+  "with_setting",
 ]

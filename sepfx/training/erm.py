@@ -1,14 +1,15 @@
 """The ERM protocol: one trial on a fixed sample of size m.
 
-Gradient steps on the same m samples; after every `check_every` steps the error on
-held-out samples. What counts is whether it ever falls below the threshold.
+Gradient steps on the same m samples; after every `check_every` steps the errors on them
+and on held-out samples. What counts is whether the one that is watched, by default the
+held-out error, ever falls below the threshold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -18,46 +19,69 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
-from sepfx.models import predict_many
+from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
-from sepfx.training.trials import Keys, Outcome, Report, Seeds, State, Trial, World
+from sepfx.training.orders import place_in_order
+from sepfx.training.trials import (
+  Keys,
+  Outcome,
+  Report,
+  Seeds,
+  State,
+  Trial,
+  World,
+  check_options,
+)
 
-_OPTIMIZER = adam_with_kernel_decay()
+Watched = Literal["test_error", "train_loss", "grad_norm"]
 
 
+@lanewise("optimizer", "l2", "init_scale")
 @dataclasses.dataclass(frozen=True)
 class ERM:
   """Settings of the ERM protocol.
 
   Attributes:
-    num_samples: m (n in the main paper), size of the training sample.
-    threshold: a trial succeeds when its held-out error is below: for classification
-      one minus an accuracy, for regression a risk.
-    optimizer: any optax transformation, by default the published Adam; `projected`
-      keeps weights in a norm ball.
+    sample_size: m (n in the main paper), of the training sample.
+    threshold: a trial succeeds when what is watched is below.
+    watched: "test_error" (held out; for classification one minus an accuracy, for
+      regression a risk), "train_loss" (on the sample, without dropout and penalty) or
+      "grad_norm" (Euclidean norm of the gradient of what is minimised, on the whole
+      sample and without dropout: how near to stationary, Definition 5 of the main
+      paper).
+    optimizer: an `AdamW`, by default the second paper's Adam, or any optax
+      transformation; `projected` keeps weights in a norm ball.
     batch_size: samples a step, reshuffled each epoch; None for all m.
     check_every: steps between evaluations.
     num_test: held-out samples, drawn once a trial.
     max_steps: steps after which a trial is censored.
     run_to_end: take all `max_steps` steps, also when success is certain.
+    l2: penalty on the sum of all squared parameters; None for none.
+    init_scale: factor of all initial parameters; None for none.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
   """
 
-  num_samples: int = 100
+  sample_size: int = 100
   threshold: float = 0.01
-  optimizer: optax.GradientTransformation = _OPTIMIZER
+  optimizer: Any = adam_with_kernel_decay()
   batch_size: int | None = None
   check_every: int = 10
   num_test: int = 10_000
   max_steps: int = 1000
   run_to_end: bool = False
+  watched: Watched = "test_error"
+  l2: float | None = None
+  init_scale: float | None = None
 
   def __post_init__(self):
-    for name in ("num_samples", "check_every", "num_test"):
+    for name in ("sample_size", "check_every", "num_test"):
       value = getattr(self, name)
       require(value >= 1, name, value, "an integer >= 1")
+    kinds = get_args(Watched)
+    require(self.watched in kinds, "watched", self.watched, " or ".join(kinds))
+    check_options(self)
     require(
       math.isfinite(self.threshold) and self.threshold > 0,
       "threshold",
@@ -65,10 +89,10 @@ class ERM:
       "a positive finite number",
     )
     require(
-      self.batch_size is None or 1 <= self.batch_size <= self.num_samples,
+      self.batch_size is None or 1 <= self.batch_size <= self.sample_size,
       "batch_size",
       self.batch_size,
-      f"an integer from 1 to the sample size {self.num_samples}, or None for all of it",
+      f"an integer from 1 to the sample size {self.sample_size}, or None for all of it",
     )
     require(
       self.num_checks >= 1,
@@ -82,19 +106,26 @@ class ERM:
     """Evaluations that the budget allows."""
     return self.max_steps // self.check_every
 
-  def trial(self, task: Any, test_task: Any, model: nn.Module) -> ERMTrial:
+  def trial(
+    self, task: Any, test_task: Any, model: nn.Module, model_name: str = ""
+  ) -> ERMTrial:
     """Returns the trial of a model on a task under this protocol."""
-    return ERMTrial(task, test_task, model, self)
+    return ERMTrial(task, test_task, model, self, model_name)
 
   @property
   def coordinates(self) -> dict[str, int]:
     """What tells a cell from others at the same task, model and length."""
-    return {"sample_size": self.num_samples}
+    return {"sample_size": self.sample_size}
 
   @property
   def thresholds(self) -> tuple[float, ...]:
     """The one that counts."""
     return (self.threshold,)
+
+  @property
+  def error_thresholds(self) -> tuple[float, ...]:
+    """Those of test errors."""
+    return self.thresholds if self.watched == "test_error" else ()
 
 
 class Errors(NamedTuple):
@@ -104,11 +135,23 @@ class Errors(NamedTuple):
     test_error: on the held-out samples.
     train_error: on the training sample, without dropout.
     train_loss: likewise, of what is minimised.
+    test_loss: on the held-out samples.
   """
 
   test_error: Float[Array, " C"]
   train_error: Float[Array, " C"]
   train_loss: Float[Array, " C"]
+  test_loss: Float[Array, " C"]
+
+
+class ErrorsAndGradient(NamedTuple):
+  """`Errors`, and `grad_norm` where that is watched."""
+
+  test_error: Float[Array, " C"]
+  train_error: Float[Array, " C"]
+  train_loss: Float[Array, " C"]
+  test_loss: Float[Array, " C"]
+  grad_norm: Float[Array, " C"]
 
 
 class Verdict(NamedTuple):
@@ -126,6 +169,7 @@ class Verdict(NamedTuple):
   outcome: Outcome
 
 
+@lanewise("task", "test_task", "protocol")
 @dataclasses.dataclass(frozen=True)
 class ERMTrial(Trial):
   """One trial of the ERM protocol."""
@@ -138,24 +182,29 @@ class ERMTrial(Trial):
 
   @property
   def samples_a_step(self) -> int:
-    return self.protocol.batch_size or self.protocol.num_samples
+    return self.protocol.batch_size or self.protocol.sample_size
 
   @property
   def progress(self) -> tuple[str, int]:
     return "steps", self.protocol.check_every
 
   @property
-  def columns(self) -> tuple[str, ...]:
-    return (self.objective.measure, "steps", "outcome")
+  def columns(self) -> dict[str, type]:
+    return {self.objective.measure: float, "steps": int, "outcome": str}
 
-  def blank(self) -> tuple[Errors, tuple[()]]:
-    return Errors(*(jnp.full(self.protocol.num_checks, jnp.nan),) * 3), ()
+  @property
+  def _curve(self) -> type[Errors] | type[ErrorsAndGradient]:
+    return ErrorsAndGradient if self.protocol.watched == "grad_norm" else Errors
+
+  def blank(self) -> tuple[Any, tuple[()]]:
+    unmeasured = jnp.full(self.protocol.num_checks, jnp.nan)
+    return self._curve(*(unmeasured,) * len(self._curve._fields)), ()
 
   def world(self, seeds: Seeds) -> World:
     _, data_key, test_key, dropout_key = self.split(seeds)
     sample_key, order_key = jax.random.split(data_key)
     planted = self.task.init(seeds.task)
-    sample = self.task.sample(sample_key, planted, self.protocol.num_samples)
+    sample = self.task.sample(sample_key, planted, self.protocol.sample_size)
     test = self.test_task.sample(test_key, planted, self.protocol.num_test)
     return World(planted, sample, test, Keys(order_key, dropout_key))
 
@@ -165,29 +214,26 @@ class ERMTrial(Trial):
     Where batches do not divide the sample, each epoch leaves out a few, others each
     time.
     """
-    m, size = self.protocol.num_samples, self.samples_a_step
+    m, size = self.protocol.sample_size, self.samples_a_step
     if size == m:
       return world.sample
     epoch, place = step // (m // size), step % (m // size)
-    order = jax.random.permutation(jax.random.fold_in(world.keys.data, epoch), m)
-    chosen = jax.lax.dynamic_slice_in_dim(order, place * size, size)
+    key = jax.random.fold_in(world.keys.data, epoch)
+    chosen = place_in_order(key, place * size + jnp.arange(size), m)
     return jax.tree.map(lambda a: a[chosen], world.sample)
 
   def evaluate(self, state: State, world: World) -> State:
     """Measures on all held-out samples and, without dropout, on the training sample."""
-    objective = self.objective
-
-    def outputs(task, sample):
-      return predict_many(self.model, state.params, task.encode(world.planted, sample))
-
-    on_test = outputs(self.test_task, world.test)
-    on_train = outputs(self.task, world.sample)
-    point = Errors(
-      test_error=jnp.mean(objective.error(on_test, world.test.labels)),
-      train_error=jnp.mean(objective.error(on_train, world.sample.labels)),
-      train_loss=jnp.mean(objective.loss(on_train, world.sample.labels)),
+    on_test, on_train = (
+      jax.tree.map(jnp.mean, self.measured(state.params, task, sample, world))
+      for task, sample in ((self.test_task, world.test), (self.task, world.sample))
     )
-    return self.record(state, point.test_error, point)
+    values = [on_test[0], *on_train, on_test[1]]
+    if self.protocol.watched == "grad_norm":
+      gradient = jax.grad(self.loss)(state.params, world.sample, world)
+      values.append(optax.global_norm(gradient))
+    point = self._curve(*values)
+    return self.record(state, getattr(point, self.protocol.watched), point)
 
   def outcomes(self, report: Report) -> list[Verdict]:
     """Returns the one verdict."""

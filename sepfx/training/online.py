@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from sepfx.errors import require
-from sepfx.models import predict
+from sepfx.lanewise import lanewise
+from sepfx.training.optimizers import AdamW
 from sepfx.training.trials import (
   Keys,
   Outcome,
@@ -26,6 +26,7 @@ from sepfx.training.trials import (
   State,
   Trial,
   World,
+  check_options,
   select,
 )
 
@@ -42,34 +43,37 @@ _SCREEN_CHUNKS = 12
 # the first of each check add up to this share of the test set, all are read.
 _SCREEN_EXCESS = 0.5
 
-_PUBLISHED_OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
-
+@lanewise("optimizer", "l2", "init_scale")
 @dataclasses.dataclass(frozen=True)
 class Online:
   """Settings of the online protocol.
 
   Attributes:
     thresholds: test losses tau whose first passage is timed, descending.
-    optimizer: any optax transformation; the default is the published AdamW.
+    optimizer: an `AdamW`, by default the published one, or any optax transformation.
     batch_size: fresh prompts a step.
     check_every: steps between evaluations.
     num_test: test prompts, drawn once a trial.
     max_samples: training prompts after which a trial is censored.
     screen: stop an evaluation as soon as the prompts read so far show that the test
       loss clears every open threshold; first passages are the same without it.
+    l2: penalty on the sum of all squared parameters; None for none.
+    init_scale: factor of all initial parameters; None for none.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
   """
 
   thresholds: tuple[float, ...] = (0.7,)
-  optimizer: optax.GradientTransformation = _PUBLISHED_OPTIMIZER
+  optimizer: Any = AdamW()
   batch_size: int = 64
   check_every: int = 10
   num_test: int = 5000
   max_samples: int = 1_000_000
   screen: bool = True
+  l2: float | None = None
+  init_scale: float | None = None
 
   def __post_init__(self):
     require(len(self.thresholds) > 0, "thresholds", self.thresholds, "at least one")
@@ -85,6 +89,7 @@ class Online:
     for name in ("batch_size", "check_every", "num_test"):
       value = getattr(self, name)
       require(value >= 1, name, value, "an integer >= 1")
+    check_options(self)
     require(
       self.num_checks >= 1,
       "max_samples",
@@ -98,14 +103,21 @@ class Online:
     """Evaluations that the budget allows."""
     return self.max_samples // (self.batch_size * self.check_every)
 
-  def trial(self, task: Any, test_task: Any, model: nn.Module) -> OnlineTrial:
+  def trial(
+    self, task: Any, test_task: Any, model: nn.Module, model_name: str = ""
+  ) -> OnlineTrial:
     """Returns the trial of a model on a task under this protocol."""
-    return OnlineTrial(task, test_task, model, self)
+    return OnlineTrial(task, test_task, model, self, model_name)
 
   @property
   def coordinates(self) -> dict[str, int]:
     """What tells a cell from others at the same task, model and length."""
     return {}
+
+  @property
+  def error_thresholds(self) -> tuple[float, ...]:
+    """Those of test errors."""
+    return self.thresholds
 
   @property
   def budget(self) -> int:
@@ -153,6 +165,7 @@ class Passage(NamedTuple):
   outcome: Outcome
 
 
+@lanewise("task", "test_task", "protocol")
 @dataclasses.dataclass(frozen=True)
 class OnlineTrial(Trial):
   """One trial of the online protocol."""
@@ -174,8 +187,8 @@ class OnlineTrial(Trial):
     return "samples", self.protocol.batch_size * self.protocol.check_every
 
   @property
-  def columns(self) -> tuple[str, ...]:
-    return Passage._fields
+  def columns(self) -> dict[str, type]:
+    return {"threshold": float, "samples": int, "outcome": str}
 
   def blank(self) -> tuple[Losses, Reference]:
     checks = self.protocol.num_checks
@@ -220,9 +233,7 @@ class OnlineTrial(Trial):
       sample = jax.tree.map(
         lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
-      inputs = self.test_task.encode(world.planted, sample)
-      outputs = predict(self.model, state.params, inputs)
-      own = self.objective.error(outputs, sample.labels)
+      own = self.errors(state.params, self.test_task, sample, world)
       old = jax.lax.dynamic_slice_in_dim(state.memory.errors, k * size, size)
       change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)
       sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])

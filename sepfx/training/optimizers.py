@@ -1,41 +1,179 @@
-"""Optimizers that optax does not have under one name."""
+"""Optimizers whose rates are data of the lanes, and their specifications."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import optax
 
+from sepfx import specifications
+from sepfx.errors import require
+from sepfx.lanewise import lanewise
+
+
+def check_rate(learning_rate: float) -> None:
+  """Raises `InvalidSetting` unless it is one."""
+  positive = math.isfinite(learning_rate) and learning_rate > 0
+  require(positive, "learning_rate", learning_rate, "a positive number")
+
+
+@lanewise("learning_rate", "weight_decay")
+@dataclasses.dataclass(frozen=True)
+class AdamW:
+  """Adam with decoupled weight decay; it has optax's `init` and `update`.
+
+  Adam's betas and epsilon are optax's. They are constants of the program: as arguments
+  they would change its last digits.
+
+  Attributes:
+    learning_rate: eta.
+    weight_decay: decoupled, multiplied by the learning rate.
+    clip_norm: of the global gradient norm; 0 for none.
+    decay: what is decayed, "all" parameters or "kernels" (weight matrices of linear
+      layers, whose names end in "kernel", and not biases, layer norms or embeddings).
+    warmup_steps: over which the rate rises from 0.
+    decay_steps: over which it falls to 0 like a cosine, warm-up included; 0 for a
+      constant rate.
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  learning_rate: float = 1e-3
+  weight_decay: float = 0.01
+  clip_norm: float = 0.0
+  decay: Literal["all", "kernels"] = "all"
+  warmup_steps: int = 0
+  decay_steps: int = 0
+
+  def __post_init__(self):
+    check_rate(self.learning_rate)
+    for name in ("weight_decay", "clip_norm"):
+      value = getattr(self, name)
+      require(math.isfinite(value) and value >= 0, name, value, "a number >= 0")
+    kinds = ("all", "kernels")
+    require(self.decay in kinds, "decay", self.decay, " or ".join(kinds))
+    warm, steps = self.warmup_steps, self.decay_steps
+    require(warm >= 0, "warmup_steps", warm, "an integer >= 0")
+    takes = f"0, or an integer above warmup_steps = {warm}"
+    require(steps == 0 or steps > warm, "decay_steps", steps, takes)
+
+  def init(self, params: Any) -> Any:
+    """Returns the state before the first step."""
+    return self._transformation.init(params)
+
+  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    """Returns the steps and the next state."""
+    return self._transformation.update(grads, state, params)
+
+  @property
+  def _transformation(self) -> optax.GradientTransformation:
+    mask = _kernels if self.decay == "kernels" else None
+    adam = optax.adamw(self._rate, weight_decay=self.weight_decay, mask=mask)
+    clipping = optax.clip_by_global_norm(self.clip_norm)
+    return optax.chain(clipping, adam) if self.clip_norm else adam
+
+  @property
+  def _rate(self) -> Any:
+    if not (self.warmup_steps or self.decay_steps):
+      return self.learning_rate
+    rise = optax.linear_schedule(0.0, 1.0, self.warmup_steps)
+    fall = optax.constant_schedule(1.0)
+    if self.decay_steps:
+      fall = optax.cosine_decay_schedule(1.0, self.decay_steps - self.warmup_steps)
+    shape = optax.join_schedules([rise, fall], [self.warmup_steps])
+    return lambda count: self.learning_rate * shape(count)
+
+
+def _kernels(params: Any) -> Any:
+  """Which parameters are kernels."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: str(path[-1].key).endswith("kernel"), params
+  )
+
+
+@lanewise("learning_rate")
+@dataclasses.dataclass(frozen=True)
+class FromOptax:
+  """An optimizer of optax or `optax.contrib`, by its name there.
+
+  Attributes:
+    name: such as "sgd" or "lion".
+    learning_rate: eta.
+    options: its other arguments, constants of the program.
+  """
+
+  name: str
+  learning_rate: float = 1e-3
+  options: tuple[tuple[str, Any], ...] = ()
+
+  def __post_init__(self):
+    check_rate(self.learning_rate)
+
+  def init(self, params: Any) -> Any:
+    """Returns the state before the first step."""
+    return self._transformation.init(params)
+
+  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    """Returns the steps and the next state."""
+    return self._transformation.update(grads, state, params)
+
+  @property
+  def _transformation(self) -> optax.GradientTransformation:
+    return _of_optax(self.name)(self.learning_rate, **dict(self.options))
+
+
+def _of_optax(name: str) -> Any:
+  return getattr(optax, name, None) or getattr(optax.contrib, name, None)
+
 
 def adam_with_kernel_decay(
   learning_rate: float = 1e-3, weight_decay: float = 1e-4, clip_norm: float = 1.0
-) -> optax.GradientTransformation:
+) -> AdamW:
   """Adam as *Inductive Biases and Variable Creation* leaves it to be understood.
 
-  Decoupled weight decay, on the weight matrices of linear layers alone (parameters
-  whose name ends in "kernel"), not on biases, layer norms or embeddings.
+  Decoupled weight decay, on the weight matrices of linear layers alone.
 
   Args:
     learning_rate: eta.
     weight_decay: decoupled, multiplied by the learning rate.
     clip_norm: of the global gradient norm; 0 for none.
   """
+  return AdamW(learning_rate, weight_decay, clip_norm, decay="kernels")
 
-  def is_kernel(path: tuple, _: Any) -> bool:
-    return str(path[-1].key).endswith("kernel")
 
-  adam = optax.adamw(
-    learning_rate,
-    weight_decay=weight_decay,
-    mask=lambda params: jax.tree_util.tree_map_with_path(is_kernel, params),
-  )
-  return optax.chain(optax.clip_by_global_norm(clip_norm), adam) if clip_norm else adam
+def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
+  """Returns what a specification stands for.
+
+  Args:
+    text: "adamw", or the name of an optimizer in optax or `optax.contrib`, and fields:
+      "adamw:decay_steps=5000", "sgd:momentum=0.9".
+    default: AdamW's fields where none are given; its learning rate is every
+      optimizer's.
+
+  Raises:
+    InvalidSetting: for another name, an unknown field or a value of another type.
+  """
+  specification = specifications.parse(text, "optimizer")
+  if specification.name == "adamw":
+    fields = specifications.typed(specification, AdamW, "optimizer")
+    return dataclasses.replace(default, **fields)
+  factory = _of_optax(specification.name)
+  parameters = specifications.fields_of(factory) if callable(factory) else {}
+  takes = "adamw, or the name of an optimizer with a learning rate in optax"
+  require("learning_rate" in parameters, "optimizer", text, takes)
+  fields = specifications.typed(specification, factory, "optimizer")
+  rate = fields.pop("learning_rate", default.learning_rate)
+  return FromOptax(specification.name, rate, tuple(fields.items()))
 
 
 def projected(
-  optimizer: optax.GradientTransformation, projection: Callable[[Any], Any]
+  optimizer: optax.GradientTransformation | AdamW,
+  projection: Callable[[Any], Any],
 ) -> optax.GradientTransformation:
   """An optimizer whose every step is followed by a projection of the parameters.
 

@@ -8,12 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-
-def prompt_errors(
-  predictions: Float[Array, "n N"], labels: Float[Array, "n N"]
-) -> Float[Array, " n"]:
-  """Squared error of each prompt, averaged over its positions."""
-  return jnp.mean((predictions - labels) ** 2, axis=-1)
+from sepfx.tasks.objectives import prompt_errors
 
 
 def averaged_risk(

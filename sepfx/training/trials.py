@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -14,11 +14,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sepfx.errors import InvalidSetting
-from sepfx.models import predict
-from sepfx.training.objectives import OBJECTIVES, Objective
+from sepfx import specifications
+from sepfx.errors import InvalidSetting, require
+from sepfx.models import evaluate, evaluates_many, predict, record_name
+from sepfx.tasks.objectives import Objective
 
 Outcome = Literal["reached", "censored", "diverged"]
+# Samples that a model is evaluated on at once, where it does not know a better way.
+_CHUNK = 500
 
 
 class Seeds(NamedTuple):
@@ -72,6 +75,23 @@ class World(NamedTuple):
   keys: Keys
 
 
+# Named scalars of (trial, trained parameters, its world, a key), taken when it has ended.
+Probe = Callable[["Trial", Any, World, PRNGKeyArray], Mapping[str, Array]]
+
+
+def probe_key(seeds: Seeds) -> PRNGKeyArray:
+  """The key that a trial's probes get: none of those that its training uses."""
+  return jax.random.fold_in(seeds.trial, 0x70726F62)
+
+
+def check_options(protocol: Any) -> None:
+  """Raises `InvalidSetting` for a penalty or a scale that no protocol takes."""
+  l2, scale = protocol.l2, protocol.init_scale
+  require(l2 is None or 0 <= l2 < np.inf, "l2", l2, "a number >= 0")
+  positive = scale is None or 0 < scale < np.inf
+  require(positive, "init_scale", scale, "a positive number")
+
+
 def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
   """Returns `new` where the condition holds, else `old`, sharing what they share."""
   return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
@@ -91,17 +111,41 @@ class Trial(abc.ABC):
     model: a `flax.linen` module with parameters only, from the task's inputs to the
       outputs of its objective.
     protocol: the settings.
+    model_name: how records call the model; "" for its class with the fields that are not
+      at their defaults.
   """
 
   task: Any
   test_task: Any
   model: nn.Module
   protocol: Any
+  model_name: str = ""
 
   @property
   def objective(self) -> Objective:
     """What is minimised and measured."""
-    return OBJECTIVES[self.task.objective]
+    return self.task.objective
+
+  @property
+  def coordinates(self) -> dict[str, Any]:
+    """What tells a cell from others, but for the axes of its grid."""
+    return {
+      "task": self.task.name,
+      "model": self.model_name or record_name(self.model),
+      "length": self.task.length,
+      **self.protocol.coordinates,
+    }
+
+  @property
+  def key_name(self) -> str:
+    """What a trial's keys are folded from, together with the seed and its index.
+
+    The model's fields are not in it, nor is any other setting: runs that differ in
+    those are paired trial by trial.
+    """
+    coordinates = self.coordinates
+    coordinates["model"] = specifications.base(coordinates["model"])
+    return "/".join(f"{key}={value}" for key, value in coordinates.items())
 
   @property
   def run_to_end(self) -> bool:
@@ -122,8 +166,8 @@ class Trial(abc.ABC):
 
   @property
   @abc.abstractmethod
-  def columns(self) -> tuple[str, ...]:
-    """Names of what `outcomes` gives, as records call them."""
+  def columns(self) -> dict[str, type]:
+    """Names, as records call them, and types of what `outcomes` gives."""
 
   @abc.abstractmethod
   def blank(self) -> tuple[Any, Any]:
@@ -147,14 +191,19 @@ class Trial(abc.ABC):
 
   # What all share.
 
-  def check_model(self, name: str) -> None:
-    """Raises `InvalidSetting` unless the model fits the task.
+  def check(self) -> None:
+    """Raises `InvalidSetting` unless model, task and thresholds go together.
 
     Only shapes are computed.
-
-    Args:
-      name: how the model was asked for, for the message.
     """
+    name = self.coordinates["model"]
+    self._check_model(name)
+    error = self.test_task.best_constant_error()
+    for threshold in self.protocol.error_thresholds:
+      takes = f"numbers below {error:.4g}, the error of the best constant"
+      require(threshold < error, "thresholds", threshold, takes)
+
+  def _check_model(self, name: str) -> None:
     sample, inputs = self._shapes(2)
     outputs_shape = self.objective.output_shape(sample.labels.shape)
     takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
@@ -162,17 +211,17 @@ class Trial(abc.ABC):
     try:
       variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
     except Exception as error:
-      raise InvalidSetting("models", name, f"{takes} (it raised: {error})") from error
+      raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
     if set(variables) - {"params"}:
       extra = ", ".join(sorted(set(variables) - {"params"}))
       raise InvalidSetting(
-        "models", name, f"a module with parameters only (it also has {extra})"
+        "model", name, f"a module with parameters only (it also has {extra})"
       )
     outputs = jax.eval_shape(self.model.apply, variables, inputs)
     got = getattr(outputs, "shape", None)
     if got != outputs_shape:
       described = list(got) if got is not None else type(outputs).__name__
-      raise InvalidSetting("models", name, f"{takes} (it gave {described})")
+      raise InvalidSetting("model", name, f"{takes} (it gave {described})")
 
   def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:
     """Shapes of a sample of n and of its inputs."""
@@ -190,6 +239,8 @@ class Trial(abc.ABC):
     _, inputs = self._shapes(1)
     params = self.model.init(weights_key, jnp.zeros(inputs.shape, inputs.dtype))
     params = params.get("params", {})
+    if self.protocol.init_scale is not None:
+      params = jax.tree.map(lambda a: self.protocol.init_scale * a, params)
     curve, memory = self.blank()
     return State(
       params=params,
@@ -229,20 +280,88 @@ class Trial(abc.ABC):
     """Trains to the next check and evaluates: the whole protocol is its iteration."""
     return self.evaluate(self.train(state, world, self.protocol.check_every), world)
 
-  def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
-    """Takes `num_steps` steps on the mean loss of a batch each."""
+  def loss(
+    self, params: Any, sample: Any, world: World, key: PRNGKeyArray | None = None
+  ) -> Float[Array, ""]:
+    """What is minimised: the mean loss of a sample, and the penalty if there is one.
 
-    def loss_fn(params, sample, key):
-      inputs = self.task.encode(world.planted, sample)
-      outputs = predict(self.model, params, inputs, dropout_key=key)
-      return jnp.mean(self.objective.loss(outputs, sample.labels))
+    Args:
+      params: the model's.
+      sample: of the task.
+      world: the trial's.
+      key: of dropout; None for none.
+    """
+    inputs = self.task.encode(world.planted, sample)
+    outputs = predict(self.model, params, inputs, dropout_key=key)
+    loss = jnp.mean(self.objective.loss(outputs, sample.labels))
+    if self.protocol.l2 is not None:
+      squares = sum(jnp.sum(a**2) for a in jax.tree.leaves(params))
+      loss = loss + self.protocol.l2 * squares
+    return loss
+
+  def errors(
+    self, params: Any, task: Any, sample: Any, world: World
+  ) -> Float[Array, " n"]:
+    """The error of each of n samples, without dropout, all of them at once.
+
+    Args:
+      params: the model's.
+      task: which of the two the sample is of; it may have a `score` of its own.
+      sample: n samples.
+      world: the trial's.
+    """
+
+    def apply(inputs):
+      return evaluate(self.model, params, inputs)
+
+    if hasattr(task, "score"):
+      return task.score(apply, world.planted, sample, world.sample)
+    outputs = apply(task.encode(world.planted, sample))
+    return self.objective.error(outputs, sample.labels)
+
+  def losses(
+    self, params: Any, task: Any, sample: Any, world: World
+  ) -> Float[Array, " n"]:
+    """The loss of each of n samples; see `errors`."""
+    outputs = evaluate(self.model, params, task.encode(world.planted, sample))
+    return self.objective.loss(outputs, sample.labels)
+
+  def measured(
+    self, params: Any, task: Any, sample: Any, world: World
+  ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """`errors` and `losses` of more samples than fit in memory at once."""
+
+    def both(part):
+      return (
+        self.errors(params, task, part, world),
+        self.losses(params, task, part, world),
+      )
+
+    n = len(sample.labels)
+    if evaluates_many(self.model) or n <= _CHUNK:
+      return both(sample)
+    whole = n // _CHUNK * _CHUNK
+    chunks = jax.tree.map(lambda a: a[:whole].reshape(-1, _CHUNK, *a.shape[1:]), sample)
+    parts = jax.tree.map(lambda a: a.reshape(whole), jax.lax.map(both, chunks))
+    if whole == n:
+      return parts
+    last = both(jax.tree.map(lambda a: a[whole:], sample))
+    return jax.tree.map(lambda *a: jnp.concatenate(a), parts, last)
+
+  def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
+    """Takes `num_steps` steps, each on the loss of a batch."""
+    optimizer = optax.with_extra_args_support(self.protocol.optimizer)
 
     def one_step(_, carry):
       params, opt_state, step, diverged_at = carry
       sample = self.batch(world, step)
       key = jax.random.fold_in(world.keys.dropout, step)
-      loss, grads = jax.value_and_grad(loss_fn)(params, sample, key)
-      updates, opt_state = self.protocol.optimizer.update(grads, opt_state, params)
+
+      def gradient(params, _=None):  # for optimizers that take another one on the way
+        return jax.grad(self.loss)(params, sample, world, key)
+
+      loss, grads = jax.value_and_grad(self.loss)(params, sample, world, key)
+      updates, opt_state = optimizer.update(grads, opt_state, params, grad_fn=gradient)
       step = step + 1
       first_bad = ~jnp.isfinite(loss) & (diverged_at == 0)
       diverged_at = jnp.where(first_bad, step, diverged_at)

@@ -1,4 +1,4 @@
-"""What training minimises and evaluation measures, by the kind of a task's labels."""
+"""What training minimises and evaluation measures; a task carries one of these."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from sepfx.training.risks import prompt_errors
-
 
 class Objective(NamedTuple):
   """Both by sample: their means over n samples are the loss and the test error.
 
   Attributes:
+    name: the kind of task, under which published models are listed.
     loss: (outputs, labels) -> [n], what training minimises.
     error: (outputs, labels) -> [n], what thresholds are about.
     output_shape: shape of the labels -> shape of a model's outputs.
@@ -25,12 +24,20 @@ class Objective(NamedTuple):
       little, which the online protocol's screen relies on.
   """
 
+  name: str
   loss: Callable[..., Float[Array, " n"]]
   error: Callable[..., Float[Array, " n"]]
   output_shape: Callable[[tuple[int, ...]], tuple[int, ...]]
   measure: str
   measured: Callable[[float], float]
   continuous: bool
+
+
+def prompt_errors(
+  predictions: Float[Array, "n *axes"], labels: Float[Array, "n *axes"]
+) -> Float[Array, " n"]:
+  """Squared error of each prompt, averaged over its positions (all axes but the first)."""
+  return jnp.mean((predictions - labels) ** 2, axis=tuple(range(1, labels.ndim)))
 
 
 def cross_entropy(
@@ -47,21 +54,21 @@ def misclassified(
   return (jnp.argmax(logits, axis=-1) != labels).astype(logits.dtype)
 
 
-OBJECTIVES = {
-  "regression": Objective(
-    loss=prompt_errors,
-    error=prompt_errors,
-    output_shape=lambda labels_shape: labels_shape,
-    measure="risk",
-    measured=lambda error: error,
-    continuous=True,
-  ),
-  "classification": Objective(  # labels are 0 or 1: two logits
-    loss=cross_entropy,
-    error=misclassified,
-    output_shape=lambda labels_shape: (*labels_shape, 2),
-    measure="accuracy",
-    measured=lambda error: 1 - error,
-    continuous=False,
-  ),
-}
+REGRESSION = Objective(
+  name="regression",
+  loss=prompt_errors,
+  error=prompt_errors,
+  output_shape=lambda labels_shape: labels_shape,
+  measure="risk",
+  measured=lambda error: error,
+  continuous=True,
+)
+CLASSIFICATION = Objective(  # labels are 0 or 1: two logits
+  name="classification",
+  loss=cross_entropy,
+  error=misclassified,
+  output_shape=lambda labels_shape: (*labels_shape, 2),
+  measure="accuracy",
+  measured=lambda error: 1 - error,
+  continuous=False,
+)

@@ -20,16 +20,13 @@ class Level(NamedTuple):
   value: float
   of_uniform: bool = False
 
-  def threshold(self, uniform_risk: float | None) -> float:
+  def threshold(self, uniform_risk: float) -> float:
     """Returns tau.
 
     Args:
       uniform_risk: uniform attention's, on the test prompts; needed for a fraction.
     """
-    if not self.of_uniform:
-      return self.value
-    assert uniform_risk is not None
-    return self.value * uniform_risk
+    return self.value * uniform_risk if self.of_uniform else self.value
 
   def __str__(self) -> str:
     return f"{self.value:g}" + (" of uniform attention's" if self.of_uniform else "")

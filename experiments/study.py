@@ -1,0 +1,276 @@
+"""The skeleton of every study: flags -> settings -> grid -> run -> summary, figure, table.
+
+A study says what its settings are, what trial a cell's settings make, and how records
+are summarised, drawn and printed. All else is here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.figure
+import numpy as np
+import rich.console
+from absl import flags
+
+from experiments import command_line, running, settings
+from experiments.settings import Chosen
+from sepfx import probes as probes_lib
+from sepfx.ensembles import Cell, Records, grid, joined, load
+from sepfx.ensembles.cells import cell_name
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import InvalidSetting, require
+from sepfx.training import Trial, with_setting
+
+flags.disclaim_key_flags()
+flags.DEFINE_list(
+  "beside",
+  [],
+  "Directories of complete runs to summarise and draw together with this one.",
+)
+flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
+
+FLAGS = flags.FLAGS
+
+
+class Part(NamedTuple):
+  """One of the runs that are summarised together.
+
+  Attributes:
+    records: what it recorded.
+    cells: its grid.
+    chosen: its settings.
+  """
+
+  records: Records
+  cells: Sequence[Cell]
+  chosen: Chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A complete run, with those beside it.
+
+  Attributes:
+    records: of all of them.
+    chosen: the settings of the run at hand.
+    against: the axis to draw along.
+    cells: those of all runs, by the names that they have among all.
+  """
+
+  records: Records
+  chosen: Chosen
+  against: str
+  cells: Mapping[str, Cell]
+
+  def per_row(self, of: Callable[[Trial], Any]) -> np.ndarray:
+    """Returns a number of each row's trial, [rows]; NaN where it is None."""
+    values = {name: of(cell.trial) for name, cell in self.cells.items()}
+    found = [values[self.records.cell_of(row)] for row in self.records.table]
+    return np.array([np.nan if value is None else value for value in found], float)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+  """One study.
+
+  Attributes:
+    settings: a dataclass whose fields are flags (`experiments.settings.setting`).
+    build: settings of one cell -> its trial.
+    summarise: the run -> JSON values.
+    draw: the run and its summary -> the figure.
+    table: the summary -> what is printed.
+    output_dir: where results are kept by default.
+    search: cells and settings -> a `running.Search`, None for all trials.
+    keep_weights: whether weights are kept without being asked for.
+    check: raises `InvalidSetting` for settings that do not go together.
+  """
+
+  settings: type
+  build: Callable[[Any], Trial]
+  summarise: Callable[[Run], Any]
+  draw: Callable[[Run, Any], matplotlib.figure.Figure]
+  table: Callable[[Any], Sequence[Any]]
+  output_dir: str
+  search: Callable[[Sequence[Cell], Chosen], running.Search | None] = lambda *_: None
+  keep_weights: bool = False
+  check: Callable[[Chosen], None] = lambda _: None
+
+  def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
+    """Reads a command line, with flags of its own: for tests and for notebooks.
+
+    Raises:
+      InvalidSetting: for a setting that cannot be used.
+    """
+    values = flags.FlagValues()
+    settings.define(self.settings, values)
+    flags.DEFINE_string("flagfile", "", "Ignored here.", flag_values=values)
+    expanded = values.read_flags_from_files(["study", *arguments], force_gnu=False)
+    _, *unknown = values(expanded, known_only=True)
+    running_flags = {f"--{name}" for name in FLAGS}
+    unknown = [a for a in unknown if a.partition("=")[0] not in running_flags]
+    return settings.from_flags(self.settings, values, unknown)
+
+  def cells(self, chosen: Chosen, whole: Chosen | None = None) -> list[Cell]:
+    """Returns the grid of some settings.
+
+    Args:
+      chosen: the settings.
+      whole: all that stands in the same directory: what tells its cells apart names
+        these, too.
+
+    Raises:
+      InvalidSetting: for settings that cannot be used; it names the flag.
+    """
+    whole = whole or chosen
+    values = {**chosen.values, **chosen.further}
+    axes = {name: values[name] for name in whole.axes}
+
+    def build(**point: Any) -> Trial:
+      own, further = chosen.at(point)
+      trial = self.build(own)
+      for name, value in further.items():
+        trial = with_setting(trial, name, value)
+      return trial
+
+    try:
+      self.check(chosen)
+      draw = chosen.values.get("task_draw", ("per_trial",))[0]
+      return grid(build, axes, task_draw=draw)
+    except InvalidSetting as error:
+      flag = chosen.flag_of(error.setting)
+      raise InvalidSetting(flag, error.got, error.takes) from error
+
+
+def main(study: Study) -> None:
+  """Runs a study as a program."""
+  settings.define(study.settings, FLAGS)
+  FLAGS.set_default("output_dir", study.output_dir)
+  command_line.main(lambda unknown: run(study, unknown))
+
+
+def run(study: Study, unknown: Sequence[str]) -> None:
+  """Does what the flags ask for."""
+  stop = running.start()
+  chosen = settings.from_flags(study.settings, FLAGS, unknown)
+  console = running.console()
+  own = study.cells(chosen)
+  probe = probes_lib.combined(FLAGS.probes, [cell.trial for cell in own])
+  others = [_read(study, path) for path in FLAGS.beside]
+  with running.opened() as directory:
+    whole, added, cells = chosen, {}, own
+    stored = json.loads(running.stored_settings(directory))
+    if stored is not None:
+      whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
+      own, cells = study.cells(chosen, whole), study.cells(whole)
+      _check_budget(stored, whole, cells)
+    _check_beside(cells, whole, others)
+    request = running.Request(
+      own=own,
+      cells=cells,
+      settings=whole.stored(),
+      seed=chosen.one("seed"),
+      num_trials=chosen.one("num_trials"),
+      added=added,
+      probe=probe,
+      keep_weights=study.keep_weights or FLAGS.keep_weights,
+    )
+    records = running.recorded(request, directory, stop, study.search(own, chosen))
+    if records is None or directory is None:
+      return
+    together = _together([Part(records, cells, whole), *others])
+    summary = study.summarise(together)
+    write_figure(directory, study.draw(together, summary))
+    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    for part in study.table(summary):
+      console.print(part)
+    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+
+
+def _taken_up(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
+  """`settings.merged`, with the directory in its message."""
+  try:
+    return settings.merged(there, here)
+  except InvalidSetting as error:
+    raise InvalidSetting("output_dir", FLAGS.output_dir, error.takes) from error
+
+
+def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None:
+  """Refuses a larger budget where trials use all of it."""
+  for flag, field in settings.fields(whole.cls).items():
+    grown = field.metadata["kind"] == "budget" and (
+      stored.get(flag, field.default) != whole.one(field.name)
+    )
+    if grown and any(cell.trial.run_to_end for cell in cells):
+      takes = f"{stored[flag]}, as there: these trials run to the end of it"
+      raise InvalidSetting(flag, whole.one(field.name), takes)
+
+
+def _read(study: Study, path: str) -> Part:
+  """Reads one run of --beside."""
+  try:
+    records = load(path)
+    chosen = settings.from_stored(study.settings, records.settings)
+    return Part(records, study.cells(chosen), chosen)
+  except InvalidSetting as error:
+    takes = f"directories of complete runs ({error})"
+    raise InvalidSetting("beside", path, takes) from error
+
+
+def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
+  """What each run gets as further columns: the settings in which they differ."""
+  differing = settings.differing_axes([part.chosen for part in parts])
+  added = []
+  for part in parts:
+    values = {**part.chosen.values, **part.chosen.further}
+    have = part.cells[0].coordinates
+    added.append({n: values[n][0] for n in differing if n not in have and n in values})
+  return added
+
+
+def _check_beside(cells: Sequence[Cell], chosen: Chosen, others: Sequence[Part]) -> None:
+  """Refuses cells that would be there twice, and an axis that is not there to draw along."""
+  nothing = Records(np.empty(0), (), {})
+  parts = [Part(nothing, cells, chosen), *others]
+  added = _columns(parts)
+  taken: set[tuple] = set()
+  numeric: set[str] = set()
+  for part, own, path in zip(parts, added, ["", *FLAGS.beside], strict=True):
+    coordinates = [{**cell.coordinates, **own} for cell in part.cells]
+    keys = {tuple(sorted((k, str(v)) for k, v in each.items())) for each in coordinates}
+    both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
+    require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
+    taken |= keys
+    for name, value in coordinates[0].items():
+      if isinstance(value, int | float):
+        numeric.add(name)
+  takes = f"one of the numeric axes: {', '.join(sorted(numeric))}"
+  require(FLAGS.against in numeric, "against", FLAGS.against, takes)
+
+
+def _together(parts: Sequence[Part]) -> Run:
+  added = _columns(parts)
+  records = parts[0].records
+  if len(parts) > 1:
+    records = joined(
+      [(part.records, own) for part, own in zip(parts, added, strict=True)]
+    )
+  cells = {}
+  for part, own in zip(parts, added, strict=True):
+    for cell in part.cells:
+      coordinates = {**cell.coordinates, **own}
+      name = cell_name({c: coordinates[c] for c in records.coordinates})
+      cells[name] = cell
+  return Run(records, parts[0].chosen, FLAGS.against, cells)
+
+
+def write_figure(directory: RunDirectory, figure: matplotlib.figure.Figure) -> None:
+  """Writes figure.png and figure.pdf."""
+  for kind in ("png", "pdf"):
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150)
+    directory.write(f"figure.{kind}", buffer.getvalue())

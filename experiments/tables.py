@@ -1,0 +1,98 @@
+"""What studies print: tables of their summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rich.table
+
+from sepfx.analysis import Level
+from sepfx.analysis.summary import at_level
+
+
+def means(summary: dict) -> list[Any]:
+  """Mean counts by series, a table for each level."""
+  parts: list[Any] = []
+  against = summary["against"]
+  for level in (Level(**own) for own in summary["levels"]):
+    cells = at_level(summary["cells"], level)
+    names = list(dict.fromkeys(cell["series"] for cell in cells))
+    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
+    shown = rich.table.Table()
+    shown.add_column("N" if against == "length" else against, justify="right")
+    for name in names:
+      shown.add_column(name, justify="right")
+    for place in sorted({cell[against] for cell in cells}):
+      by_name = {c["series"]: c for c in cells if c[against] == place}
+      shown.add_row(f"{place:g}", *(_mean(by_name.get(name)) for name in names))
+    fitted = {entry["series"]: entry for entry in at_level(summary["exponents"], level)}
+    if fitted:
+      shown.add_section()
+      entries = [
+        f"{e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]" if e else ""
+        for e in map(fitted.get, names)
+      ]
+      shown.add_row("c", *entries)
+    parts.append(shown)
+  letter = "N" if against == "length" else against
+  parts.append(f"Mean [95% interval] over trials; c is the exponent of n ~ {letter}^c.")
+  return parts
+
+
+def _mean(cell: dict | None) -> str:
+  if cell is None:  # runs drawn together need not have the same lengths
+    return ""
+  # A restricted mean is a lower bound: some trials never got there.
+  entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
+  if cell["low"] is not None:
+    entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
+  if cell["reached"] < cell["trials"]:
+    entry += f" ({cell['reached']}/{cell['trials']} reached)"
+  return entry
+
+
+def successes(summary: dict) -> list[Any]:
+  """Critical sample sizes and how they grow, by series."""
+  table = rich.table.Table("model", "T", "m at which half succeed", "successes at each m")
+  for critical in summary["critical"]:
+    where = (critical["series"], critical["length"])
+    cells = [c for c in summary["cells"] if (c["series"], c["length"]) == where]
+    size = ""
+    if critical["size"] is not None:
+      size = f"{critical['size']:.1f} [{critical['low']:.1f}, {critical['high']:.1f}]"
+    counts = [f"{c['sample_size']}: {c['reached']}/{c['trials']}" for c in cells]
+    table.add_row(critical["series"], str(critical["length"]), size, ", ".join(counts))
+  parts: list[Any] = [table]
+  for name, steepness in summary["steepness"].items():
+    if not steepness:
+      continue
+    text = f"{name}: success odds grow like m^{steepness['k']:.1f}"
+    if any(ratio["series"] == name for ratio in summary["ratios"]):
+      text += (
+        " at every T; the log-evidence for that, over a power for each T, is "
+        f"{steepness['support']:.1f}"
+      )
+    parts.append(text)
+  for name, growth in summary["growth"].items():
+    if growth:
+      difference = growth["log_likelihood"] - growth["power_likelihood"]
+      likelier = "first" if difference > 0 else "second"
+      (a, b, _), (scale, c, _) = growth["log"], growth["power"]
+      parts.append(
+        f"{name}: m = {a:.1f} + {b:.2f} log T or {scale:.1f} T^{c:.3f}; the "
+        f"log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
+      )
+  return parts
+
+
+def transitions(summary: list[dict]) -> list[Any]:
+  """When each trial went from chance to what was to be learned."""
+  table = rich.table.Table("task", "T", "learned", "steps to learn")
+  for cell in summary:
+    table.add_row(
+      f"{cell['task']}, {cell['series']}",
+      str(cell["length"]),
+      f"{cell['reached']}/{cell['trials']}",
+      ", ".join(f"{step:,}" for step in cell["steps"]),
+    )
+  return [table]

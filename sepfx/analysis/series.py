@@ -1,0 +1,39 @@
+"""Which records belong together: lines of a figure, rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from sepfx import specifications
+from sepfx.ensembles import Records
+
+# Columns in which runs that are drawn together may differ, without being other cells.
+BUDGETS = ("max_samples", "max_steps", "check_every")
+
+
+def series(records: Records, against: Collection[str]) -> np.ndarray:
+  """Names what each row is a point of: the model, and all else that is not drawn along.
+
+  Args:
+    records: of one run or several.
+    against: columns along which one series has several points.
+
+  Returns:
+    Such as "gru" or "gru, learning_rate=0.003", [rows]; settings that all rows share are
+    not named.
+  """
+  told_apart = [
+    column
+    for column in records.coordinates
+    if column not in ("model", *against, *BUDGETS)
+    and len(np.unique(records.table[column])) > 1
+  ]
+  names = []
+  for row in records.table:
+    others = [
+      f"{column}={specifications.canonical(row[column])}" for column in told_apart
+    ]
+    names.append(", ".join([str(row["model"]), *others]))
+  return np.array(names, dtype=str)

@@ -1,0 +1,148 @@
+"""What is measured of a trial when it has ended: how theory meets training.
+
+A probe is a pure function of (trial, trained parameters, world, key) to named scalars. It
+runs in a program of its own, once for each trial, and changes nothing of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sepfx import specifications
+from sepfx.errors import InvalidSetting, require
+from sepfx.probes.gradients import gradient
+from sepfx.probes.norms import norms
+from sepfx.probes.risks import risk
+from sepfx.probes.spans import span
+from sepfx.training import Probe, Seeds, Trial
+
+__all__ = [
+  "NAMES",
+  "build",
+  "combined",
+  "gradient",
+  "norms",
+  "risk",
+  "span",
+  "value_names",
+]
+
+# Name -> what makes the probe from the fields of its specification.
+_BUILT_IN: dict[str, Callable[..., Probe]] = {
+  "norms": lambda: norms,
+  "gradient": lambda: gradient,
+  "risk": risk,
+  "span": lambda: span,
+}
+NAMES = tuple(_BUILT_IN)
+
+
+def build(text: str) -> Probe:
+  """Returns a probe by its specification.
+
+  Args:
+    text: one of `NAMES`, "risk:length=16" with fields of `sepfx.probes.risk`, or
+      "package.module:function" with a probe of one's own.
+
+  Raises:
+    InvalidSetting: for a name that is neither.
+  """
+  specification = specifications.parse(text, "probes")
+  takes = f"{', '.join(NAMES)} or package.module:function"
+  if specification.name not in _BUILT_IN:
+    own = specifications.imported(specification.name, "probes", takes)
+    require(callable(own) and not specification.fields, "probes", text, takes)
+    return own
+  factory = _BUILT_IN[specification.name]
+  return factory(**specifications.typed(specification, factory, "probes"))
+
+
+def combined(
+  probes: str | Probe | Iterable[str | Probe], trials: Sequence[Trial]
+) -> Probe | None:
+  """Returns all probes as one, after checking each on every trial.
+
+  Only shapes are computed.
+
+  Args:
+    probes: specifications or functions; one may stand for a sequence of one.
+    trials: those that they are to measure.
+
+  Returns:
+    None if there are none.
+
+  Raises:
+    InvalidSetting: for a probe that fails on a trial or gives what are no scalars, and
+      for a name of a value that two probes have.
+  """
+  given = [probes] if isinstance(probes, str) or callable(probes) else list(probes)
+  each = {_name(own): build(own) if isinstance(own, str) else own for own in given}
+  require(len(each) == len(given), "probes", [*map(_name, given)], "each probe once")
+  if not each:
+    return None
+  checked = set()
+  for trial in trials:
+    structure = jax.tree.structure(trial)
+    if structure not in checked:
+      checked.add(structure)
+      _check(each, trial)
+
+  def all_of_them(trial, params, world, key):
+    values = {}
+    for probe in each.values():
+      values.update(probe(trial, params, world, key))
+    return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
+
+  return all_of_them
+
+
+def value_names(probe: Probe, trial: Trial) -> list[str]:
+  """Names of the values that a probe gives of a trial."""
+  seeds = Seeds(jax.random.key(0), jax.random.key(0))
+
+  def values(params, world, key):
+    return probe(trial, params, world, key)
+
+  world = jax.eval_shape(trial.world, seeds)
+  return list(jax.eval_shape(values, trial.state_shapes().params, world, seeds.trial))
+
+
+def _name(own: Any) -> str:
+  return own if isinstance(own, str) else getattr(own, "__name__", repr(own))
+
+
+def _check(probes: Mapping[str, Probe], trial: Trial) -> None:
+  seeds = Seeds(jax.random.key(0), jax.random.key(0))
+  params = trial.state_shapes().params
+  world = jax.eval_shape(trial.world, seeds)
+  takes = "a probe that returns finite-typed scalars by name"
+  seen: dict[str, str] = {}
+  for name, probe in probes.items():
+
+    def values(params, world, key, probe=probe):
+      return probe(trial, params, world, key)
+
+    try:
+      found = jax.eval_shape(values, params, world, seeds.trial)
+    except InvalidSetting:
+      raise
+    except Exception as error:
+      on = f"on {trial.coordinates['model']}"
+      raise InvalidSetting(
+        "probes", name, f"{takes} ({on} it raised: {error})"
+      ) from error
+    require(isinstance(found, Mapping), "probes", name, f"{takes}, a dict")
+    for value, shape in found.items():
+      dtype = getattr(shape, "dtype", None)
+      got = f"{value} is {getattr(shape, 'shape', type(shape).__name__)} of {dtype}"
+      number = dtype is not None and jnp.issubdtype(dtype, jnp.number)
+      scalar = number and shape.shape == () and not jnp.iscomplexobj(shape)
+      require(scalar, "probes", name, f"{takes} ({got})")
+      require(
+        value not in seen, "probes", name, f"names not {seen.get(value)}'s: {value}"
+      )
+      seen[value] = name

@@ -1,0 +1,82 @@
+"""The risk of a trained model on prompts of another kind than it was tested on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sepfx import specifications
+from sepfx.errors import InvalidSetting, require
+from sepfx.training.trials import Probe
+
+
+def risk(
+  length: int | None = None,
+  indices: str | None = None,
+  noise: float | None = None,
+  num_samples: int = 2000,
+) -> Probe:
+  """Returns a probe: the mean error on fresh samples of another task.
+
+  The planted parameters are the trial's. Where the length differs, those that do not
+  depend on it (a link's) are the trial's and those that do (codes of positions) are
+  drawn anew.
+
+  Args:
+    length: N of the other prompts; None for the trial's.
+    indices: "package.module:function" with another distribution of indices, or
+      "shared" or "independent"; None for the test task's.
+    noise: of labels; None for the test task's.
+    num_samples: fresh samples, an integer >= 1.
+
+  Raises:
+    InvalidSetting: if the probe is used on a task that has no such field, or a model
+      that does not take prompts of another length.
+  """
+  require(
+    num_samples >= 1, "probes", f"risk:num_samples={num_samples}", "an integer >= 1"
+  )
+  changes: dict[str, Any] = {}
+  if length is not None:
+    changes["length"] = length
+  if noise is not None:
+    changes["noise"] = noise
+  if indices is not None:
+    name = indices if ":" in indices else f"sepfx.tasks.indices:{indices}"
+    changes["indices"] = specifications.imported(
+      name, "probes", "risk:indices=shared, independent or package.module:function"
+    )
+  suffix = "".join(
+    f"_{name}_{getattr(value, '__name__', value)}" for name, value in changes.items()
+  )
+
+  def measure(trial, params, world, key):
+    known = specifications.fields_of(type(trial.test_task))
+    for name in changes:
+      takes = f"a field of the task {trial.test_task.name}"
+      require(name in known, "probes", f"risk:{name}", takes)
+    other = dataclasses.replace(trial.test_task, **changes)
+    drawn_key, sample_key = jax.random.split(key)
+    planted = world.planted
+    if other.length != trial.test_task.length:
+      planted = _at_length(other.init(drawn_key), planted)
+    sample = other.sample(sample_key, planted, num_samples)
+    try:
+      errors, _ = trial.measured(params, other, sample, world)
+    except (TypeError, ValueError) as error:
+      takes = f"a model that takes prompts of that kind ({str(error)[:200]})"
+      name = trial.coordinates["model"]
+      raise InvalidSetting("probes", f"risk{suffix} of {name}", takes) from error
+    return {f"risk{suffix}": jnp.mean(errors)}
+
+  return measure
+
+
+def _at_length(drawn: Any, planted: Any) -> Any:
+  """`planted`, but for those arrays that have another shape at the other length."""
+  return jax.tree.map(
+    lambda new, old: old if new.shape == old.shape else new, drawn, planted
+  )

@@ -1,0 +1,230 @@
+"""Settings as text: `transformer:num_heads=2`, `package.module:factory:width=64`.
+
+A segment with "=" is a field; those before it are the name. Fields are checked against
+the signature of what the name stands for, before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from sepfx.errors import InvalidSetting, require
+
+_T = TypeVar("_T")
+
+
+class Specification(NamedTuple):
+  """A name and fields, as text."""
+
+  name: str
+  fields: dict[str, str]
+
+
+def parse(text: str, setting: str) -> Specification:
+  """Takes a specification apart.
+
+  Args:
+    text: as above.
+    setting: what it was given as, for messages.
+
+  Raises:
+    InvalidSetting: for a name after a field, or a field that is there twice.
+  """
+  names: list[str] = []
+  fields: dict[str, str] = {}
+  for segment in text.split(":"):
+    name, is_field, value = segment.partition("=")
+    ordered = is_field or not fields
+    require(ordered and name not in fields, setting, text, "NAME:FIELD=VALUE:...")
+    if is_field:
+      fields[name] = value
+    else:
+      names.append(name)
+  return Specification(":".join(names), fields)
+
+
+def base(text: str) -> str:
+  """The name without the fields: what a trial's keys are folded from."""
+  return ":".join(part for part in text.split(":") if "=" not in part)
+
+
+def canonical(value: Any) -> str:
+  """The one text of a value: 0.001 and 1e-3 are the same number.
+
+  Widths and the like are 512x512; "/" separates the parts of a cell's name.
+  """
+  if isinstance(value, tuple | list):
+    return "x".join(map(canonical, value))
+  value = value.item() if hasattr(value, "item") else value
+  return repr(value) if isinstance(value, float) else str(value)
+
+
+def value_of(text: str, kind: Any, setting: str) -> Any:
+  """Returns a value from its text.
+
+  Args:
+    text: as `canonical` has it.
+    kind: a type or annotation: int, float, bool, str, a Literal, a sequence, a union
+      with None.
+    setting: for the message.
+
+  Raises:
+    InvalidSetting: if it is none of this kind.
+  """
+  for option in _options(kind):
+    try:
+      return _converted(text, option)
+    except ValueError:
+      continue
+  raise InvalidSetting(setting, text, _takes(kind))
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+  if typing.get_origin(kind) in (typing.Union, types.UnionType):
+    return tuple(option for each in typing.get_args(kind) for option in _options(each))
+  return (kind,)
+
+
+def _converted(text: str, kind: Any) -> Any:
+  """`text` as this kind; raises ValueError if it is none."""
+  origin = typing.get_origin(kind) or kind
+  if kind is type(None):
+    if text.lower() != "none":
+      raise ValueError(text)
+    return None
+  if kind is bool:
+    words = {"true": True, "false": False}
+    return words[text.lower()] if text.lower() in words else _refuse(text)
+  if kind in (int, float, str):
+    return kind(text)
+  if origin is Literal:
+    return text if text in typing.get_args(kind) else _refuse(text)
+  if isinstance(origin, type) and issubclass(origin, Sequence):
+    (element, *_) = typing.get_args(kind) or (str,)
+    return tuple(_converted(part, element) for part in text.split("x") if part)
+  return _refuse(text)
+
+
+def _refuse(text: str) -> typing.NoReturn:
+  raise ValueError(text)
+
+
+def _takes(kind: Any) -> str:
+  names: dict[Any, str] = {
+    int: "an integer", float: "a number", bool: "true or false", type(None): "none",
+    str: "text",
+  }  # fmt: skip
+  described = []
+  for option in _options(kind):
+    if typing.get_origin(option) is Literal:
+      described += list(typing.get_args(option))
+    elif option in names:
+      described.append(names[option])
+    elif typing.get_args(option) and typing.get_args(option)[0] in names:
+      described.append(
+        f"values such as 512x512, each {names[typing.get_args(option)[0]]}"
+      )
+    else:
+      described.append("nothing on a command line")
+  return " or ".join(described)
+
+
+def fields_of(target: Callable) -> dict[str, Any]:
+  """Names of what a class or factory takes, with their annotations."""
+  try:
+    hints = typing.get_type_hints(target)
+  except (NameError, TypeError):  # annotations for readers alone
+    hints = {}
+  if dataclasses.is_dataclass(target):
+    names = [f.name for f in dataclasses.fields(target) if f.init]
+    hidden = ("parent", "name") if "parent" in names else ()  # of flax.linen
+    return {name: hints.get(name, str) for name in names if name not in hidden}
+  parameters = inspect.signature(target).parameters.values()
+  kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+  return {p.name: hints.get(p.name, str) for p in parameters if p.kind not in kinds}
+
+
+def typed(specification: Specification, target: Callable, setting: str) -> dict[str, Any]:
+  """Returns the fields of a specification as values.
+
+  Raises:
+    InvalidSetting: for one that `target` does not have, or of another type.
+  """
+  known = fields_of(target)
+  for name in specification.fields:
+    takes = f"the fields {', '.join(known)}" if known else "no fields"
+    own = f"{specification.name}:{name}"
+    require(name in known, setting, own, f"{takes} of {specification.name}")
+  return {
+    name: value_of(text, known[name], f"{setting} ({specification.name}:{name})")
+    for name, text in specification.fields.items()
+  }
+
+
+def imported(name: str, setting: str, takes: str) -> Any:
+  """Returns what "package.module:name" stands for.
+
+  Raises:
+    InvalidSetting: if it cannot be imported.
+  """
+  module_name, separator, attribute = name.partition(":")
+  if not separator:
+    raise InvalidSetting(setting, name, takes)
+  try:
+    return getattr(importlib.import_module(module_name), attribute)
+  except (ImportError, AttributeError, ValueError) as error:
+    raise InvalidSetting(setting, name, f"{takes} ({error})") from error
+
+
+def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:
+  """Returns a frozen dataclass with another value of one field.
+
+  Raises:
+    InvalidSetting: for a value of another type.
+  """
+  kind = fields_of(type(owner)).get(name, str)
+  if isinstance(value, str):
+    value = value_of(value, kind, setting)
+  return dataclasses.replace(owner, **{name: value})  # type: ignore[type-var]
+
+
+def described(own: Any) -> Mapping[str, Any]:
+  """A dataclass as JSON: its class and its fields, from which `rebuilt` makes it again.
+
+  A field that is not JSON (a function, say) is None; the result then lacks "class".
+  """
+  fields: dict[str, Any] = {}
+  whole = True
+  for name in fields_of(type(own)):
+    value = getattr(own, name)
+    if dataclasses.is_dataclass(value):
+      value = described(value)
+      whole = whole and "class" in value
+    elif not isinstance(value, bool | int | float | str | tuple | list | None):
+      value, whole = repr(value), False
+    fields[name] = value
+  name = f"{type(own).__module__}:{type(own).__qualname__}"
+  return {"class": name, "fields": fields} if whole else {"repr": repr(own)}
+
+
+def rebuilt(description: Mapping[str, Any]) -> Any:
+  """Makes what `described` describes; None if it was not wholly described.
+
+  Raises:
+    InvalidSetting: if its class cannot be imported.
+  """
+  if "class" not in description:
+    return None
+  cls = imported(description["class"], "model", "a class that can be imported")
+  fields = {}
+  for name, value in description["fields"].items():
+    if isinstance(value, Mapping):
+      value = rebuilt(value)
+    fields[name] = tuple(value) if isinstance(value, list) else value
+  return cls(**fields)
