@@ -21,8 +21,7 @@ from experiments.settings import Chosen, Common, made_from, setting
 from sepfx import models
 from sepfx.analysis import success_figures, summarise_success
 from sepfx.errors import require
-from sepfx.tasks import FUNCTIONS, BooleanFunction, ByCount, SparseBoolean, TruthTable
-from sepfx.tasks import threshold as threshold_function
+from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
 from sepfx.theory import exhaustive_success
 from sepfx.training import ERM, AdamW, Trial, optimizer
 
@@ -81,7 +80,7 @@ def build(settings: Settings) -> Trial:
   require(num_test >= 1, "num_test", num_test, "an integer >= 1")
   batch = settings.batch_size
   require(batch >= 0, "batch_size", batch, "an integer >= 1, or 0 for all m")
-  function, subset = _function(settings.function), settings.subset or None
+  function, subset = boolean_function(settings.function), settings.subset or None
   noisy = made_from(settings, SparseBoolean, function=function, subset=subset)
   constant = 1 - noisy.best_constant_error()
   takes = f"a number above {constant:.4g}, the accuracy of the best constant"
@@ -97,19 +96,6 @@ def build(settings: Settings) -> Trial:
   clean = dataclasses.replace(noisy, noise=0.0)
   model = models.build(settings.model, noisy)
   return protocol.trial(noisy, clean, model, settings.model)
-
-
-def _function(text: str) -> BooleanFunction:
-  if text in FUNCTIONS:
-    return FUNCTIONS[text]
-  kind, _, argument = text.partition(":")
-  takes = f"{', '.join(FUNCTIONS)}, threshold:K, symmetric:01... or table:01..."
-  require(kind in ("threshold", "symmetric", "table"), "function", text, takes)
-  require(argument.isdecimal(), "function", text, takes)
-  if kind == "threshold":
-    return threshold_function(int(argument))
-  values = tuple(map(int, argument))
-  return ByCount(values) if kind == "symmetric" else TruthTable(values)
 
 
 def check(chosen: Chosen) -> None:

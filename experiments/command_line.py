@@ -38,7 +38,9 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
       return
     except InvalidSetting as error:
       name = error.setting
-      flag = f"--{name}" if name in flags.FLAGS else name
+      further = {argument.partition("=")[0] for argument in argv[1:]}
+      is_flag = name in flags.FLAGS or f"--{name}" in further
+      flag = f"--{name}" if is_flag else name
       code, message = 2, f"error: {flag}: got {error.got!r}, takes {error.takes}"
     except Contradiction as error:
       code, message = 1, f"error: {error}"

@@ -10,22 +10,18 @@ a run goes on where it stopped, and takes further trials, lengths, models or val
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import pathlib
 
-from experiments import study, tables
+from experiments import published, study, tables
 from experiments.settings import Chosen, Common, made_from, named_task, one_of, setting
 from sepfx import models
 from sepfx.analysis import Level, figures, summarise
-from sepfx.analysis.summary import at_level
 from sepfx.ensembles import TASK_DRAWS
 from sepfx.errors import require
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
 from sepfx.training import AdamW, Online, Trial, optimizer
 
-_PUBLISHED = pathlib.Path(__file__).parent / "published"
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.
 _OF_QSTR = (
@@ -120,20 +116,6 @@ def _levels(chosen: Chosen) -> list[Level]:
   ]
 
 
-def _read_published(name: str) -> figures.Published:
-  if not name:
-    return {}
-  path = _PUBLISHED / f"{name}.csv"
-  known = sorted(file.stem for file in _PUBLISHED.glob("*.csv"))
-  require(path.exists(), "published", name, f"nothing or one of {', '.join(known)}")
-  points: dict[tuple[str, float], list[tuple[int, float]]] = {}
-  with open(path) as file:
-    for row in csv.DictReader(line for line in file if not line.startswith("#")):
-      point = (int(row["length"]), float(row["samples"]))
-      points.setdefault((row["model"], float(row["threshold"])), []).append(point)
-  return points
-
-
 def summarise_run(run: study.Run) -> dict:
   budget = run.per_row(lambda trial: trial.protocol.budget).astype(int)
   risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
@@ -142,11 +124,9 @@ def summarise_run(run: study.Run) -> dict:
 
 def draw(run: study.Run, summary: dict):
   risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
-  published = _read_published(run.chosen.one("published"))
+  means = published.read(run.chosen.one("published"))
   levels = _levels(run.chosen)
-  return figures.sample_complexity(
-    run.records, levels, summary, risk, published, run.against
-  )
+  return figures.sample_complexity(run.records, levels, summary, risk, means, run.against)
 
 
 STUDY = study.Study(
@@ -156,7 +136,7 @@ STUDY = study.Study(
   draw=draw,
   table=tables.means,
   output_dir="runs/sample_complexity",
-  check=lambda chosen: _read_published(chosen.one("published")),
+  check=lambda chosen: published.read(chosen.one("published")),
 )
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The settings of a study: dataclass fields that are flags, any of which may be an axis."""
+"""The settings of a study: fields that are flags, any of which may be an axis."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from absl import flags
@@ -144,7 +144,7 @@ def define(cls: type, values: flags.FlagValues) -> None:
     text = ",".join(map(specifications.canonical, several))
     hints = typing.get_type_hints(cls)
     boolean = hints[field.name] is bool
-    own = flags.Flag(
+    own: flags.Flag = flags.Flag(
       flags.ArgumentParser(), None, flag, text, field.metadata["help"], boolean=boolean
     )
     flags.DEFINE_flag(own, values)
@@ -167,13 +167,13 @@ def from_flags(
   hints = typing.get_type_hints(cls)
   chosen = {}
   for flag, field in fields(cls).items():
-    kind, text = field.metadata["kind"], values[flag].value
+    kind, text = field.metadata["kind"], str(values[flag].value)
     annotation = hints[field.name]
     if kind == "list":
       (element, *_) = typing.get_args(annotation)
       parts = [part for part in text.split(",") if part]
-      found = {specifications.value_of(part, element, flag) for part in parts}
-      chosen[field.name] = (tuple(sorted(found, reverse=element is float)),)
+      members = {specifications.value_of(part, element, flag) for part in parts}
+      chosen[field.name] = (tuple(sorted(members, reverse=element is float)),)
       continue
     parts = [text] if kind == "free" else _parts(text, flag)
     found = [specifications.value_of(part, annotation, flag) for part in parts]
@@ -338,7 +338,7 @@ def made_from(settings: Any, cls: type[_T], **others: Any) -> _T:
   return cls(**{**own, **others})
 
 
-def named_task(settings: Any, names: Sequence[str], without: Sequence[str]) -> Any:
+def named_task(settings: Any, names: Iterable[str], without: Sequence[str]) -> Any:
   """Makes a user's own task from its specification.
 
   Args:
@@ -370,7 +370,7 @@ def named_task(settings: Any, names: Sequence[str], without: Sequence[str]) -> A
   return dataclasses.replace(task, **changes)
 
 
-def one_of(settings: Any, name: str, known: Sequence[str]) -> str:
+def one_of(settings: Any, name: str, known: Collection[str]) -> str:
   """Returns a setting that is a name; raises `InvalidSetting` for an unknown one."""
   value = getattr(settings, name)
   require(value in known, name, value, f"one of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""The skeleton of every study: flags -> settings -> grid -> run -> summary, figure, table.
+"""The skeleton of every study: settings -> grid -> run -> summary, figure, table.
 
 A study says what its settings are, what trial a cell's settings make, and how records
 are summarised, drawn and printed. All else is here.
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
-import rich.console
 from absl import flags
 
 from experiments import command_line, running, settings
@@ -98,7 +97,7 @@ class Study:
   output_dir: str
   search: Callable[[Sequence[Cell], Chosen], running.Search | None] = lambda *_: None
   keep_weights: bool = False
-  check: Callable[[Chosen], None] = lambda _: None
+  check: Callable[[Chosen], Any] = lambda _: None
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
     """Reads a command line, with flags of its own: for tests and for notebooks.
@@ -150,19 +149,21 @@ def main(study: Study) -> None:
   """Runs a study as a program."""
   settings.define(study.settings, FLAGS)
   FLAGS.set_default("output_dir", study.output_dir)
-  command_line.main(lambda unknown: run(study, unknown))
+  command_line.main(
+    lambda unknown: run(study, settings.from_flags(study.settings, FLAGS, unknown))
+  )
 
 
-def run(study: Study, unknown: Sequence[str]) -> None:
-  """Does what the flags ask for."""
+def run(study: Study, chosen: Chosen) -> None:
+  """Runs what is asked for, in --output_dir, and leaves summary and figure there."""
   stop = running.start()
-  chosen = settings.from_flags(study.settings, FLAGS, unknown)
   console = running.console()
   own = study.cells(chosen)
   probe = probes_lib.combined(FLAGS.probes, [cell.trial for cell in own])
   others = [_read(study, path) for path in FLAGS.beside]
   with running.opened() as directory:
-    whole, added, cells = chosen, {}, own
+    whole, cells = chosen, own
+    added: dict[str, Any] = {}
     stored = json.loads(running.stored_settings(directory))
     if stored is not None:
       whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
@@ -233,7 +234,7 @@ def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def _check_beside(cells: Sequence[Cell], chosen: Chosen, others: Sequence[Part]) -> None:
-  """Refuses cells that would be there twice, and an axis that is not there to draw along."""
+  """Refuses cells that would be there twice, and an axis that is not there to draw."""
   nothing = Records(np.empty(0), (), {})
   parts = [Part(nothing, cells, chosen), *others]
   added = _columns(parts)

@@ -12,7 +12,9 @@ from sepfx.lanewise import lanewise
 
 if TYPE_CHECKING:
   from sepfx import ensembles, models, probes, tasks, training
-  from sepfx.ensembles import Records, load, measure
+  from sepfx.ensembles import Records as Records
+  from sepfx.ensembles import load as load
+  from sepfx.ensembles import measure as measure
   from sepfx.training import ERM, AdamW, Online
 
 # Where each name is, imported when it is asked for: `sepfx.models` alone needs neither

@@ -67,7 +67,7 @@ def lanewise(*names: str) -> Callable[[_Class], _Class]:
 
     def unflatten(structure: _Structure, children: Any) -> Any:
       # Not by the constructor: leaves may be tracers, which no check can look at.
-      own = object.__new__(cls)
+      own: Any = object.__new__(cls)
       for name, value in structure.fixed:
         object.__setattr__(own, name, value)
       for name, value in zip(structure.data, children, strict=True):

@@ -86,6 +86,8 @@ def value_of(text: str, kind: Any, setting: str) -> Any:
 
 
 def _options(kind: Any) -> tuple[Any, ...]:
+  if kind is Any:  # not said: a number if it is one
+    return (int, float, str)
   if typing.get_origin(kind) in (typing.Union, types.UnionType):
     return tuple(option for each in typing.get_args(kind) for option in _options(each))
   return (kind,)
@@ -144,10 +146,10 @@ def fields_of(target: Callable) -> dict[str, Any]:
   if dataclasses.is_dataclass(target):
     names = [f.name for f in dataclasses.fields(target) if f.init]
     hidden = ("parent", "name") if "parent" in names else ()  # of flax.linen
-    return {name: hints.get(name, str) for name in names if name not in hidden}
+    return {name: hints.get(name, Any) for name in names if name not in hidden}
   parameters = inspect.signature(target).parameters.values()
   kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-  return {p.name: hints.get(p.name, str) for p in parameters if p.kind not in kinds}
+  return {p.name: hints.get(p.name, Any) for p in parameters if p.kind not in kinds}
 
 
 def typed(specification: Specification, target: Callable, setting: str) -> dict[str, Any]:
@@ -188,9 +190,10 @@ def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:
   Raises:
     InvalidSetting: for a value of another type.
   """
-  kind = fields_of(type(owner)).get(name, str)
-  if isinstance(value, str):
-    value = value_of(value, kind, setting)
+  kind = fields_of(type(owner)).get(name, Any)
+  if isinstance(value, bool | int | float | str | tuple):
+    # By its text: 4.5 is no integer, 1 is a number, 512x512 is widths.
+    value = value_of(canonical(value), kind, setting)
   return dataclasses.replace(owner, **{name: value})  # type: ignore[type-var]
 
 

@@ -1,12 +1,22 @@
 """Two host devices for every test, and programs that compile fast rather than run fast.
 
-Most of the suite's time is compilation of small programs that run once.
+Most of the suite's time is compilation of small programs. What one test has compiled,
+others take from a directory that lasts as long as the session.
 """
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the directory of the first
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="sepfx-tests-")
+  atexit.register(
+    shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
+  )
 
 import hypothesis
 

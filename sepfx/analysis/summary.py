@@ -37,9 +37,10 @@ def summarise(
     against: the numeric column that n is fitted against.
 
   Returns:
-    JSON values: `against`, `levels`, `cells` (a mean for each level and cell) and `exponents` (one for each
-    level and series), both with 95% intervals. `fraction` is None for an absolute
-    threshold, and the `threshold` of an exponent at a fraction is None.
+    JSON values: `against`, `levels`, `cells` (a mean for each level and cell) and
+    `exponents` (one for each level and series), both with 95% intervals.
+    `fraction` is None for an absolute threshold, and the `threshold` of an exponent at a
+    fraction is None.
   """
   cells, exponents = [], []
   rows = records.table

@@ -3,8 +3,8 @@
 from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
 from sepfx.ensembles.host_loop import InProgress, Keeper, Watcher, run
 from sepfx.ensembles.lanes import Lanes, leaves_of
-from sepfx.ensembles.load import load
-from sepfx.ensembles.measure import measure
+from sepfx.ensembles.loading import load
+from sepfx.ensembles.measuring import measure
 from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
 
 __all__ = [

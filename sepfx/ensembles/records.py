@@ -188,9 +188,10 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
   curves: dict[str, np.ndarray] = {}
   types: dict[str, type] = {}
   for records, added in parts:
-    outcome = [c for c in records.table.dtype.names if c not in records.coordinates]
+    names = records.table.dtype.names or ()
+    outcome = [c for c in names if c not in records.coordinates]
     for row in records.table:
-      own = {**{c: row[c].item() for c in records.table.dtype.names}, **added}
+      own = {**{c: row[c].item() for c in names}, **added}
       rows.append(tuple(own[c] for c in (*coordinates, *outcome)))
       for column in (*coordinates, *outcome):
         kind = type(own[column])

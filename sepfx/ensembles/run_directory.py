@@ -182,7 +182,9 @@ def environment() -> dict[str, Any]:
     "versions": versions,
     "devices": [f"{device.platform}:{device.device_kind}" for device in jax.devices()],
     # Accelerators multiply with fewer bits by default.
-    "matmul_precision": jax.config.jax_default_matmul_precision or "default",
+    "matmul_precision": (
+      jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
+    ),
     "revision": _source_revision(),
   }
 

@@ -12,7 +12,6 @@ import csv
 import io
 import json
 import os
-import pathlib
 import shutil
 import urllib.parse
 import warnings
@@ -123,12 +122,12 @@ class TrialFiles(Watcher):
     """
     key = (result.cell.name, result.trial)
     before = self._rows.get(key)
-    if before is not None and not self.outgrown(key[0], before):
-      if before != result.rows:
-        raise Contradiction(
-          f"{result.name} ran again and came to {result.rows}, not to what "
-          f"{self._directory.path / _TRIALS} says: {before}"
-        )
+    recorded = before is not None and not self.outgrown(key[0], before)
+    if recorded and before != result.rows:
+      raise Contradiction(
+        f"{result.name} ran again and came to {result.rows}, not to what "
+        f"{self._directory.path / _TRIALS} says: {before}"
+      )
     if result.params is not None:
       content = weights.serialised(result.name, result.cell.trial.model, result.params)
       self._directory.write(weights.path_of(result.name), content)
@@ -254,8 +253,9 @@ class TrialFiles(Watcher):
             for column in (*_coordinates(self._types), "trial")
           }
           found[cell_name(coordinates)] = {k: float(v) for k, v in own.items()}
-    for file in path.glob("checkpoints/*.json"):
-      found[urllib.parse.unquote(file.stem)] = json.loads(file.read_text())
+    for own_file in path.glob("checkpoints/*.json"):
+      name = urllib.parse.unquote(own_file.stem)
+      found[name] = json.loads(own_file.read_text())
     return found
 
   def _read_trials(self) -> dict[tuple[str, int], list[tuple]]:
@@ -268,40 +268,44 @@ class TrialFiles(Watcher):
         f"{path}: the last line was cut short, its trial runs again: {cut!r}",
         stacklevel=4,
       )
-    lines = list(csv.reader(io.StringIO(complete + newline)))
-    header = tuple(lines[0]) if lines else ()
+    header, *lines = list(csv.reader(io.StringIO(complete + newline))) or [[*self._types]]
     missing = [name for name in self._types if name not in header]
-    wanted = tuple(name for name in self._types if name not in missing)
-    if lines and (header != wanted or not set(missing) <= set(self._added)):
-      raise self._malformed(1, lines[0], f"the header {','.join(self._types)}")
+    wanted = [name for name in self._types if name not in missing]
+    if header != wanted or not set(missing) <= set(self._added):
+      raise self._malformed(1, header, f"the header {','.join(self._types)}")
     found: dict[tuple[str, int], list[tuple]] = {}
-    for number, fields in enumerate(lines[1:], start=2):
-      own = dict(zip(header, fields, strict=False))
-      own.update({name: str(self._added[name]) for name in missing})
-      takes = "a row of a trial"
-      try:
-        if len(fields) != len(header):
-          raise ValueError(f"{len(fields)} fields")
-        row = parse_row([own[name] for name in self._types], self._types)
-      except ValueError as error:
-        raise self._malformed(number, fields, f"{takes} ({error})") from error
-      values = dict(zip(self._types, row, strict=True))
-      name = cell_name({c: values[c] for c in _coordinates(self._types)})
-      known = self._cells.get(name)
-      thresholds = known.trial.protocol.thresholds if known else ()
-      if known is None or values.get("threshold", thresholds[0]) not in thresholds:
-        raise self._malformed(number, fields, "a row of this run's grid")
-      found.setdefault((name, values["trial"]), []).append(row)
+    for number, fields in enumerate(lines, start=2):
+      key, row = self._parsed(number, header, fields)
+      found.setdefault(key, []).append(row)
     rows = {}
-    for (name, k), own_rows in found.items():
-      number = len(self._cells[name].trial.protocol.thresholds)
+    for (name, k), all_rows in found.items():
+      cell = self._cells[name]
+      times, rest = divmod(len(all_rows), len(cell.trial.protocol.thresholds))
       # A trial that ran again, with a larger budget, has its latest rows last.
-      latest = own_rows[len(own_rows) // number * number - number :][:number]
-      if len(own_rows) >= number and self._has_curve(trial_name(self._cells[name], k)):
-        rows[name, k] = latest
+      whole = all_rows[: len(all_rows) - rest]
+      if times and self._has_curve(trial_name(cell, k)):
+        rows[name, k] = whole[len(whole) // times * (times - 1) :]
     kept = [tuple(self._types), *(row for trial in rows.values() for row in trial)]
     self._directory.write(_TRIALS, _csv_text(kept))
     return rows
+
+  def _parsed(
+    self, number: int, header: Sequence[str], fields: Sequence[str]
+  ) -> tuple[tuple[str, int], tuple]:
+    """Returns whose a line is, and its row with the added axes."""
+    try:
+      own = dict(zip(header, fields, strict=True))
+      own.update({k: str(v) for k, v in self._added.items() if k not in own})
+      row = parse_row([own[name] for name in self._types], self._types)
+    except ValueError as error:
+      raise self._malformed(number, fields, f"a row of a trial ({error})") from error
+    values = dict(zip(self._types, row, strict=True))
+    name = cell_name({c: values[c] for c in _coordinates(self._types)})
+    cell = self._cells.get(name)
+    thresholds = cell.trial.protocol.thresholds if cell else ()
+    if cell is None or values.get("threshold") not in (None, *thresholds):
+      raise self._malformed(number, fields, "a row of this run's grid")
+    return (name, values["trial"]), row
 
   def _has_curve(self, name: str) -> bool:
     path = self._directory.path / self._beside(name, "npy")

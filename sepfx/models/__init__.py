@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import require
 from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
 from sepfx.models.feedforward import FeedForward
@@ -173,9 +173,8 @@ def record_name(module: nn.Module) -> str:
   names = [type(module).__name__]
   for field in dataclasses.fields(module):
     value = getattr(module, field.name)
-    if field.name not in ("parent", "name") and value is not field.default:
-      if value != field.default:
-        names.append(f"{field.name}={specifications.canonical(value)}")
+    if field.name not in ("parent", "name") and value != field.default:
+      names.append(f"{field.name}={specifications.canonical(value)}")
   return ":".join(names)
 
 
@@ -193,12 +192,12 @@ def with_fields(module: nn.Module, fields: Mapping[str, Any]) -> nn.Module:
   Raises:
     InvalidSetting: for a field that neither it nor the module that it wraps has.
   """
-  inner = getattr(module, "model", None)
   for name, value in fields.items():
     if name in specifications.fields_of(type(module)):
       module = specifications.with_field(module, name, value, name)
     else:
       takes = f"no value: {record_name(module)} has no such field"
-      require(isinstance(inner, nn.Module), name, value, takes)
-      module = dataclasses.replace(module, model=with_fields(inner, {name: value}))
+      require(has_field(module, name), name, value, takes)
+      inner = with_fields(getattr(module, "model"), {name: value})  # noqa: B009
+      module = specifications.with_field(module, "model", inner, name)
   return module

@@ -92,7 +92,7 @@ def combined(
       _check(each, trial)
 
   def all_of_them(trial, params, world, key):
-    values = {}
+    values: dict[str, Any] = {}
     for probe in each.values():
       values.update(probe(trial, params, world, key))
     return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}

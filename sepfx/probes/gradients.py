@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import optax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 
@@ -21,4 +22,4 @@ def gradient(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   if sample is None:
     sample = trial.task.sample(key, world.planted, trial.samples_a_step)
   loss, grads = jax.value_and_grad(trial.loss)(params, sample, world)
-  return {"gradient_norm": optax.global_norm(grads), "training_loss": loss}
+  return {"gradient_norm": jnp.linalg.norm(ravel_pytree(grads)[0]), "training_loss": loss}

@@ -21,9 +21,11 @@ def risk(
 ) -> Probe:
   """Returns a probe: the mean error on fresh samples of another task.
 
-  The planted parameters are the trial's. Where the length differs, those that do not
-  depend on it (a link's) are the trial's and those that do (codes of positions) are
-  drawn anew.
+  The planted parameters are the trial's. Where the length differs, what there is one of
+  for each position (a code) is the trial's for the positions that it has, and drawn for
+  those that are new; what has another shape altogether is drawn anew. Models of one
+  width take other lengths only where the input's dimension does not follow the length:
+  fix it (`code_dim`).
 
   Args:
     length: N of the other prompts; None for the trial's.
@@ -65,7 +67,7 @@ def risk(
       planted = _at_length(other.init(drawn_key), planted)
     sample = other.sample(sample_key, planted, num_samples)
     try:
-      errors, _ = trial.measured(params, other, sample, world)
+      errors, _ = trial.measured(params, other, sample, world._replace(planted=planted))
     except (TypeError, ValueError) as error:
       takes = f"a model that takes prompts of that kind ({str(error)[:200]})"
       name = trial.coordinates["model"]
@@ -76,7 +78,12 @@ def risk(
 
 
 def _at_length(drawn: Any, planted: Any) -> Any:
-  """`planted`, but for those arrays that have another shape at the other length."""
-  return jax.tree.map(
-    lambda new, old: old if new.shape == old.shape else new, drawn, planted
-  )
+  """`planted` for another length, with what it lacks from `drawn`."""
+
+  def own(new, old):
+    if new.ndim == 0 or new.shape[1:] != old.shape[1:]:
+      return old if new.shape == old.shape else new
+    kept = min(len(new), len(old))
+    return new.at[:kept].set(old[:kept])
+
+  return jax.tree.map(own, drawn, planted)

@@ -33,10 +33,9 @@ def span(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   require(world.sample is not None, "probes", name, takes)
   inputs = trial.task.encode(world.planted, world.sample)
   size = inputs[0].size
-  first = first_layer(trial.model, params, inputs)
+  kernel, seen = first_layer(trial.model, params, inputs)
   takes = f"a model whose first layer is a matrix on all {size} numbers of a prompt"
-  require(first is not None and first[0].shape[0] == size, "probes", name, takes)
-  kernel, seen = first
+  require(kernel.shape[0] == size, "probes", name, takes)
   _, singular, directions = jnp.linalg.svd(seen, full_matrices=False)
   kept = singular > _RELATIVE * singular[0]
   inside = jnp.where(kept[:, None], directions @ kernel, 0.0)
@@ -45,11 +44,10 @@ def span(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
 
 def first_layer(
   model: nn.Module, params: Any, inputs: Array
-) -> tuple[Float[Array, "in units"], Float[Array, "n in"]] | None:
+) -> tuple[Float[Array, "in units"], Float[Array, "n in"]]:
   """The kernel of the first dense layer that is applied, and what it is applied to.
 
-  Returns:
-    None if there is no dense layer that maps vectors [n in].
+  Both are empty if there is no dense layer that maps vectors [n in].
   """
   found: list[tuple[Array, Array]] = []
 
@@ -61,4 +59,4 @@ def first_layer(
 
   with nn.intercept_methods(watch):
     predict(model, params, inputs)
-  return found[0] if found else None
+  return found[0] if found else (jnp.zeros((0, 0)), jnp.zeros((0, 0)))

@@ -15,6 +15,7 @@ from sepfx.tasks.boolean import (
   SparseBoolean,
   Symmetric,
   TruthTable,
+  boolean_function,
   threshold,
 )
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes
@@ -57,6 +58,7 @@ __all__ = [
   "Symmetric",
   "TruthTable",
   "TwoLayer",
+  "boolean_function",
   "coherence",
   "default_code_dim",
   "draw_codes",

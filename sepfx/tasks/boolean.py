@@ -114,6 +114,28 @@ FUNCTIONS: dict[str, BooleanFunction] = {
 }
 
 
+def boolean_function(text: str) -> BooleanFunction:
+  """Returns a function by its name.
+
+  Args:
+    text: one of `FUNCTIONS`, "threshold:2" (at least two of the bits are 1),
+      "symmetric:0110" (by the number of ones) or "table:01101001" (any).
+
+  Raises:
+    InvalidSetting: for any other text.
+  """
+  if text in FUNCTIONS:
+    return FUNCTIONS[text]
+  kind, _, argument = text.partition(":")
+  takes = f"{', '.join(FUNCTIONS)}, threshold:K, symmetric:01... or table:01..."
+  require(kind in ("threshold", "symmetric", "table"), "function", text, takes)
+  require(argument.isdecimal(), "function", text, takes)
+  if kind == "threshold":
+    return threshold(int(argument))
+  values = tuple(map(int, argument))
+  return ByCount(values) if kind == "symmetric" else TruthTable(values)
+
+
 class Hidden(NamedTuple):
   """What the task hides: the positions of the bits that matter, ascending."""
 

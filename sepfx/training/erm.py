@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
@@ -32,6 +32,8 @@ from sepfx.training.trials import (
   World,
   check_options,
 )
+
+_OPTIMIZER = adam_with_kernel_decay()
 
 Watched = Literal["test_error", "train_loss", "grad_norm"]
 
@@ -65,7 +67,7 @@ class ERM:
 
   sample_size: int = 100
   threshold: float = 0.01
-  optimizer: Any = adam_with_kernel_decay()
+  optimizer: Any = _OPTIMIZER
   batch_size: int | None = None
   check_every: int = 10
   num_test: int = 10_000
@@ -231,7 +233,7 @@ class ERMTrial(Trial):
     values = [on_test[0], *on_train, on_test[1]]
     if self.protocol.watched == "grad_norm":
       gradient = jax.grad(self.loss)(state.params, world.sample, world)
-      values.append(optax.global_norm(gradient))
+      values.append(jnp.linalg.norm(ravel_pytree(gradient)[0]))
     point = self._curve(*values)
     return self.record(state, getattr(point, self.protocol.watched), point)
 

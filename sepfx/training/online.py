@@ -44,6 +44,9 @@ _SCREEN_CHUNKS = 12
 _SCREEN_EXCESS = 0.5
 
 
+_OPTIMIZER = AdamW()
+
+
 @lanewise("optimizer", "l2", "init_scale")
 @dataclasses.dataclass(frozen=True)
 class Online:
@@ -66,7 +69,7 @@ class Online:
   """
 
   thresholds: tuple[float, ...] = (0.7,)
-  optimizer: Any = AdamW()
+  optimizer: Any = _OPTIMIZER
   batch_size: int = 64
   check_every: int = 10
   num_test: int = 5000

@@ -85,7 +85,7 @@ def measure(
       module = models_lib.build(names[model], own)
     models_lib.check_module(module, module)
     label = names[model] or models_lib.record_name(module)
-    trial = protocol.trial(own, own_test, module, label)
+    trial: Trial = protocol.trial(own, own_test, module, label)
     for name, value in settings.items():
       trial = with_setting(trial, name, value)
     return trial

@@ -1,0 +1,118 @@
+"""Probes against what they measure, written plainly."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sepfx
+from sepfx import probes
+from sepfx.models import FeedForward, OnBits
+from sepfx.tasks import QSTR, SparseBoolean, shared
+from tests import small
+
+FFN = FeedForward((7, 5))
+FIXED = sepfx.ERM(sample_size=4, threshold=1e-9, l2=0.01, num_test=50)
+TRIAL = FIXED.trial(small.TASK, small.TASK, FFN)
+
+
+def ended(trial):
+  own = small.seeds(0)
+  return trial.init(own).params, trial.world(own), jax.random.key(5)
+
+
+def test_norms():
+  params, world, key = ended(TRIAL)
+  found = probes.norms(TRIAL, params, world, key)
+  kernel = np.linalg.norm(params["Dense_0"]["kernel"])
+  assert found["norm_Dense_0_kernel"] == pytest.approx(kernel, rel=1e-6)
+  flat = np.concatenate([a.ravel() for a in jax.tree.leaves(params)])
+  assert found["norm"] == pytest.approx(np.linalg.norm(flat), rel=1e-6)
+
+
+def test_gradient_is_of_what_is_minimised():
+  params, world, key = ended(TRIAL)
+  found = probes.gradient(TRIAL, params, world, key)
+  inputs = small.TASK.encode(world.planted, world.sample)
+
+  def loss(params):
+    errors = (FFN.apply({"params": params}, inputs) - world.sample.labels) ** 2
+    return jnp.mean(errors) + 0.01 * sum(jnp.sum(a**2) for a in jax.tree.leaves(params))
+
+  assert found["training_loss"] == pytest.approx(float(loss(params)), rel=1e-5)
+  gradient = jnp.concatenate([a.ravel() for a in jax.tree.leaves(jax.grad(loss)(params))])
+  norm = float(jnp.linalg.norm(gradient))
+  assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_risk_on_another_distribution_and_length():
+  trial = small.TRIAL
+  params, world, key = ended(trial)
+  other = probes.build("risk:indices=shared:num_samples=700")
+  (name, value), *rest = other(trial, params, world, key).items()
+  assert (name, rest) == ("risk_indices_shared", [])
+  _, sample_key = jax.random.split(key)
+  task = dataclasses.replace(small.TASK, indices=shared)
+  sample = task.sample(sample_key, world.planted, 700)
+  outputs = trial.model.apply({"params": params}, task.encode(world.planted, sample))
+  np.testing.assert_allclose(value, np.mean((outputs - sample.labels) ** 2), rtol=1e-4)
+  # Longer prompts, with the same u and codes of their own; D must not follow N.
+  task = QSTR(length=3, token_dim=2, code_dim=4)
+  trial = dataclasses.replace(trial, task=task, test_task=task)
+  params, world, key = ended(trial)
+  longer = probes.risk(length=5, num_samples=300)(trial, params, world, key)
+  drawn_key, sample_key = jax.random.split(key)
+  task = dataclasses.replace(task, length=5)
+  planted = task.init(drawn_key)._replace(link=world.planted.link)
+  codes = planted.codes.at[:3].set(world.planted.codes)
+  planted = planted._replace(codes=codes)
+  sample = task.sample(sample_key, planted, 300)
+  outputs = trial.model.apply({"params": params}, task.encode(planted, sample))
+  expected = np.mean((outputs - sample.labels) ** 2)
+  np.testing.assert_allclose(longer["risk_length_5"], expected, rtol=1e-4)
+
+
+def test_share_of_the_first_layer_in_the_span():
+  params, world, key = ended(TRIAL)
+  inputs = np.asarray(small.TASK.encode(world.planted, world.sample)).reshape(4, -1)
+  kernel = np.asarray(params["Dense_0"]["kernel"])
+  projection = np.linalg.pinv(inputs) @ inputs
+  share = np.sum((projection @ kernel) ** 2) / np.sum(kernel**2)
+  assert 0.05 < share < 0.95
+  found = probes.span(TRIAL, params, world, key)["span_share"]
+  assert found == pytest.approx(share, rel=1e-4)
+  inside = {**params, "Dense_0": {**params["Dense_0"], "kernel": projection @ kernel}}
+  assert probes.span(TRIAL, inside, world, key)["span_share"] == pytest.approx(
+    1, rel=1e-4
+  )
+
+
+def test_span_is_of_what_the_layer_is_given():
+  task = SparseBoolean(length=9)
+  trial = FIXED.trial(task, task, OnBits(FeedForward((6,), num_outputs=2)))
+  params, world, key = ended(trial)
+  kernel = np.asarray(params["model"]["Dense_0"]["kernel"])
+  inputs = 2.0 * np.asarray(world.sample.bits) - 1
+  projection = np.linalg.pinv(inputs) @ inputs
+  share = np.sum((projection @ kernel) ** 2) / np.sum(kernel**2)
+  found = probes.span(trial, params, world, key)["span_share"]
+  assert found == pytest.approx(share, rel=1e-4)
+
+
+def test_values_are_of_the_trials_end_and_nan_where_it_diverged():
+  protocol = sepfx.ERM(
+    sample_size=8, threshold=1e-9, num_test=50, max_steps=20, optimizer=sepfx.AdamW(1e-2)
+  )
+  found = sepfx.measure(
+    small.TASK, small.Linear(), 3, protocol, num_trials=2,
+    axes={"learning_rate": [1e-2, 1e38]}, probes=["gradient", "norms"],
+  )  # fmt: skip
+  assert found.probes["trial"].tolist() == [0, 1, 0, 1]
+  diverged = found.table["outcome"] == "diverged"
+  assert diverged.tolist() == [False, False, True, True]
+  np.testing.assert_array_equal(np.isnan(found.probes["norm"]), diverged)
+  # Without a penalty what is minimised is the loss that the curve ends with.
+  ends = [curve["train_loss"][-1] for curve in found.curves(learning_rate=1e-2)]
+  np.testing.assert_allclose(found.probes["training_loss"][:2], ends, rtol=1e-5)
