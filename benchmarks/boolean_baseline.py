@@ -58,7 +58,9 @@ class ClsTransformer(nn.Module):
     return self.read_out(self.last_norm(row))[:, 0]
 
 
-def adam_with_kernel_decay(model: nn.Module) -> torch.optim.Optimizer:
+def adam_with_kernel_decay(
+  model: nn.Module, learning_rate: float = 1e-3, weight_decay: float = 1e-4
+) -> torch.optim.Optimizer:
   """Adam, with decoupled decay on linear weight matrices alone."""
   kernels, others = [], []
   for module in model.modules():
@@ -66,10 +68,10 @@ def adam_with_kernel_decay(model: nn.Module) -> torch.optim.Optimizer:
       decayed = isinstance(module, nn.Linear) and name == "weight"
       (kernels if decayed else others).append(parameter)
   groups = [
-    {"params": kernels, "weight_decay": 1e-4},
+    {"params": kernels, "weight_decay": weight_decay},
     {"params": others, "weight_decay": 0.0},
   ]
-  return torch.optim.AdamW(groups, lr=1e-3)
+  return torch.optim.AdamW(groups, lr=learning_rate)
 
 
 def train_step(

@@ -17,19 +17,18 @@ import time
 from collections.abc import Callable
 
 import jax
-import numpy as np
 import rich.console
 import rich.table
 import torch
 from absl import app, flags
 
 from benchmarks import boolean_baseline
-from experiments import command_line
-from sepfx.ensembles import grid
-from sepfx.ensembles.lanes import START, Lanes
-from sepfx.models import ClsTransformer, predict, predict_many
-from sepfx.tasks import SparseBoolean
-from sepfx.training import ERM, Seeds
+from benchmarks.cells import cell
+from benchmarks.clock import timed
+from experiments import boolean_sample_complexity, command_line
+from sepfx.ensembles import Cell
+from sepfx.models import evaluate, predict
+from sepfx.training import Seeds
 
 flags.DEFINE_list("contexts", ["100", "400"], "T.")
 flags.DEFINE_integer("num_samples", 100, "m.")
@@ -56,28 +55,34 @@ def theirs(length: int, num_samples: int) -> float:
   return _time(lambda: trial.advance(10), FLAGS.seconds) / 10
 
 
+def cell_of(length: int, num_samples: int) -> Cell:
+  """Returns a cell of Figure 4, to be trained on after success."""
+  return cell(
+    boolean_sample_complexity.STUDY,
+    "boolean_fig4",
+    contexts=length,
+    sample_sizes=num_samples,
+    max_steps=10**5,
+    run_to_end=True,
+  )
+
+
 def ours(length: int, num_samples: int) -> tuple[float, float]:
   """Returns seconds a trial-step, evaluations included, and of compilation."""
-  protocol = ERM(num_samples=num_samples, max_steps=10**5, run_to_end=True)
-  (cell,) = grid(SparseBoolean(), ["transformer"], [length], protocol)
-  start = time.perf_counter()
-  on_cpu = jax.devices()[0].platform == "cpu"
-  lanes = Lanes(cell.trial, jax.devices(), 1 if on_cpu else 32, mapped=on_cpu)
-  compiled = time.perf_counter() - start
-  seeds = cell.seeds(0, lanes.num_lanes)
-  key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
-  refill = np.full(lanes.num_lanes, START, np.int32)
-
-  def check() -> None:
-    jax.block_until_ready(lanes.advance(key_data, refill, 10))
-    refill[:] = 0
-
-  return _time(check, FLAGS.seconds) / 10 / lanes.num_lanes, compiled
+  lanes = 1 if jax.devices()[0].platform == "cpu" else 32
+  clock = timed(
+    cell_of(length, num_samples),
+    lanes * len(jax.devices()),
+    lanes=lanes,
+    enough=lambda clock: clock.steps > 0 and clock.seconds > FLAGS.seconds,
+  )
+  return clock.seconds / clock.steps, clock.compiled
 
 
 def evaluations(length: int) -> tuple[float, float, float]:
   """Returns seconds of an evaluation by the baseline, the direct pass, the table."""
-  model, task = ClsTransformer(), SparseBoolean(length=length)
+  trial = cell_of(length, FLAGS.num_samples).trial
+  model, task = trial.model, trial.task
   planted = task.init(jax.random.key(0))
   bits = task.sample(jax.random.key(1), planted, _NUM_TEST).bits
   params = model.init(jax.random.key(2), bits[:1])["params"]
@@ -90,26 +95,25 @@ def evaluations(length: int) -> tuple[float, float, float]:
 
   @jax.jit
   def by_table(params, bits):
-    return predict_many(model, params, bits)
+    return evaluate(model, params, bits)
 
   slow, fast = (
     _time(lambda own=own: jax.block_until_ready(own(params, bits)), FLAGS.seconds / 4)
     for own in (directly, by_table)
   )
   device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-  trial = boolean_baseline.Trial(length, FLAGS.num_samples, device)
+  baseline = boolean_baseline.Trial(length, FLAGS.num_samples, device)
   threads = torch.get_num_threads()
   torch.set_num_threads(max(1, threads // len(jax.devices())))  # ours is on one device
-  eager = _time(trial.evaluate, FLAGS.seconds / 4)
+  eager = _time(baseline.evaluate, FLAGS.seconds / 4)
   torch.set_num_threads(threads)
   return eager, slow, fast
 
 
 def costs(length: int, num_samples: int) -> list[dict[str, float]]:
   """Returns XLA's counts for a step and an evaluation: "flops", "bytes accessed"."""
-  protocol = ERM(num_samples=num_samples)
-  (cell,) = grid(SparseBoolean(), ["transformer"], [length], protocol)
-  trial, seeds = cell.trial, Seeds(jax.random.key(0), jax.random.key(1))
+  trial = cell_of(length, num_samples).trial
+  seeds = Seeds(jax.random.key(0), jax.random.key(1))
   shapes = trial.state_shapes(), jax.eval_shape(trial.world, seeds)
   step = functools.partial(trial.train, num_steps=1)
   return [

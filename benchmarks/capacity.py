@@ -44,9 +44,9 @@ class _Logits(nn.Module):
 def _gap(model: nn.Module, length: int, size: int) -> tuple[dict, float, float]:
   """Trains; returns the weights and the ramp loss on and off the sample."""
   task = SparseBoolean(length=length)
-  protocol = ERM(num_samples=size, optimizer=optax.adam(1e-2), run_to_end=True)
-  trial = protocol.trial(task, task, model)
-  seeds = jax.tree.map(lambda keys: keys[0], Cell("capacity", trial).seeds(0, 1))
+  protocol = ERM(sample_size=size, optimizer=optax.adam(1e-2), run_to_end=True)
+  trial = protocol.trial(task, task, model, "capacity")
+  seeds = jax.tree.map(lambda keys: keys[0], Cell(trial).seeds(0, 1))
   world = jax.jit(trial.world)(seeds)
   state = jax.jit(trial.init)(seeds)
   advance = jax.jit(trial.advance)

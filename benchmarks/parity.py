@@ -22,9 +22,9 @@ import torch
 from absl import app, flags
 
 from benchmarks import boolean_baseline
-from sepfx.ensembles import Cell, grid
+from benchmarks.cells import cells
+from experiments import parity
 from sepfx.models import predict
-from sepfx.tasks import FUNCTIONS, SparseBoolean
 from sepfx.training import Online, Seeds, Trial
 
 flags.DEFINE_list("contexts", ["10"], "T.")
@@ -35,7 +35,6 @@ flags.DEFINE_integer("seed", 0, "Seed of PyTorch's generator, and of paired tria
 flags.DEFINE_bool("paired", False, "Weights and batches of `experiments.parity`.")
 
 FLAGS = flags.FLAGS
-_SPARSITY, _BATCH, _NUM_TEST, _CHECK_EVERY, _LEVEL = 3, 2048, 2000, 10, 0.99
 
 
 class Setup(NamedTuple):
@@ -46,30 +45,17 @@ class Setup(NamedTuple):
   test: tuple[torch.Tensor, torch.Tensor]
 
 
-def own(length: int, device: torch.device) -> Setup:
-  """Returns a trial of PyTorch's own random numbers."""
-  hidden = torch.randperm(length)[:_SPARSITY].to(device)
+def own(trial: Trial, device: torch.device) -> Setup:
+  """Returns such a trial, of PyTorch's own random numbers."""
+  length, protocol = trial.task.length, trial.protocol
+  hidden = torch.randperm(length)[: trial.task.sparsity].to(device)
 
   def sample(n):
     bits = torch.randint(0, 2, (n, length), device=device)
     return bits, bits[:, hidden].sum(dim=1) % 2
 
   model = boolean_baseline.ClsTransformer(length).to(device)
-  return Setup(model, lambda _: sample(_BATCH), sample(_NUM_TEST))
-
-
-def cell_of(length: int) -> Cell:
-  """Returns the cell of `experiments.parity` at a length."""
-  protocol = Online(
-    thresholds=(1 - _LEVEL,),
-    batch_size=_BATCH,
-    check_every=_CHECK_EVERY,
-    num_test=_NUM_TEST,
-    max_samples=FLAGS.max_steps * _BATCH,
-  )
-  task = SparseBoolean(length, _SPARSITY, FUNCTIONS["parity"])
-  (cell,) = grid(task, ["transformer"], [length], protocol)
-  return cell
+  return Setup(model, lambda _: sample(protocol.batch_size), sample(protocol.num_test))
 
 
 def paired(trial: Trial, seeds: Seeds, device: torch.device) -> Setup:
@@ -115,18 +101,22 @@ def _load(model: boolean_baseline.ClsTransformer, params: Any) -> None:
   model.load_state_dict({n: torch.tensor(np.array(a)) for n, a in weights.items()})
 
 
-def steps_to_learn(setup: Setup) -> int | None:
-  """Returns the step at which held-out accuracy first passes the level, if it does."""
+def steps_to_learn(setup: Setup, protocol: Online) -> int | None:
+  """Returns the step at which held-out error first passes the threshold, if it does."""
   model, (test_bits, test_labels) = setup.model, setup.test
-  optimizer = boolean_baseline.adam_with_kernel_decay(model)
+  settings, (threshold,) = protocol.optimizer, protocol.thresholds
+  optimizer = boolean_baseline.adam_with_kernel_decay(
+    model, settings.learning_rate, settings.weight_decay
+  )
   for step in range(1, FLAGS.max_steps + 1):
     model.train()
-    boolean_baseline.train_step(model, optimizer, *setup.batch(step - 1), FLAGS.clip_norm)
-    if step % _CHECK_EVERY == 0:
+    bits, labels = setup.batch(step - 1)
+    boolean_baseline.train_step(model, optimizer, bits, labels, settings.clip_norm)
+    if step % protocol.check_every == 0:
       model.eval()
       with torch.inference_mode():
-        right = model(test_bits).argmax(dim=1) == test_labels
-      if right.float().mean() > _LEVEL:
+        wrong = model(test_bits).argmax(dim=1) != test_labels
+      if wrong.float().mean() < threshold:
         return step
   return None
 
@@ -135,20 +125,26 @@ def main(_: list[str]) -> None:
   console = rich.console.Console(highlight=False)
   torch.manual_seed(FLAGS.seed)
   device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-  for length in map(int, FLAGS.contexts):
-    cell = cell_of(length)
+  grid = cells(
+    parity.STUDY,
+    contexts=FLAGS.contexts,
+    max_steps=FLAGS.max_steps,
+    clip_norm=FLAGS.clip_norm,
+  )
+  for cell in grid:
+    trial, length = cell.trial, cell.trial.task.length
     keys = cell.seeds(FLAGS.seed, FLAGS.num_trials)
     learned = []
-    for trial in range(FLAGS.num_trials):
+    for k in range(FLAGS.num_trials):
       setup = (
-        paired(cell.trial, Seeds(*(own_keys[trial] for own_keys in keys)), device)
+        paired(trial, Seeds(*(own_keys[k] for own_keys in keys)), device)
         if FLAGS.paired
-        else own(length, device)
+        else own(trial, device)
       )
-      step = steps_to_learn(setup)
+      step = steps_to_learn(setup, trial.protocol)
       learned += [step] if step else []
       outcome = f"after {step} steps" if step else f"not in {FLAGS.max_steps}"
-      console.print(f"T = {length}, trial {trial}: {outcome}")
+      console.print(f"T = {length}, trial {k}: {outcome}")
     share = f"{len(learned)}/{FLAGS.num_trials} learned"
     console.print(f"T = {length}: {share}, after {sorted(learned)}")
 

@@ -18,10 +18,10 @@ import numpy as np
 import rich.console
 import rich.table
 
-from sepfx import Online
-from sepfx.ensembles import Cell, Result, grid, run
+from benchmarks.cells import cells
+from experiments import sample_complexity
+from sepfx.ensembles import Cell, Result, run
 from sepfx.models import NAMES
-from sepfx.tasks import QSTR
 
 _TRIAL = 3
 _CHECKS = 5
@@ -32,15 +32,21 @@ _LAYOUTS = ((4, 1, 1), (5, 4, 1), (16, 8, 1), (5, 4, 2))
 def main() -> None:
   console = rich.console.Console()
   table = rich.table.Table("model", "rows", "one device, 3 layouts", "one device and two")
-  protocol = Online(max_samples=64 * 10 * _CHECKS, num_test=1000)
-  for cell in grid(QSTR(), NAMES["regression"], [4], protocol):
+  grid = cells(
+    sample_complexity.STUDY,
+    models=NAMES["regression"],
+    lengths=4,
+    num_test=1000,
+    max_samples=64 * 10 * _CHECKS,
+  )
+  for cell in grid:
     found = [_trial(cell, *layout) for layout in _LAYOUTS]
     curves = [result.curve["loss"] for result in found]
     same_rows = all(result.rows == found[0].rows for result in found)
     same_bits = all(np.array_equal(curves[0], curve) for curve in curves[:3])
     apart = float(np.max(np.abs(curves[0] / curves[3] - 1)))
     table.add_row(
-      cell.model_name,
+      cell.trial.model_name,
       "same" if same_rows else "different",
       "same bits" if same_bits else "different bits",
       "same bits" if apart == 0 else f"losses within {apart:.0e} of one another",

@@ -30,19 +30,18 @@ import rich.table
 import torch
 from absl import app, flags
 
+import sepfx
 from benchmarks import baseline
+from benchmarks.cells import PRESETS, figure_1a, first_checks
+from benchmarks.clock import timed
 from experiments import command_line
-from sepfx import Online
-from sepfx.ensembles import Cell, Result, Watcher, grid, run
-from sepfx.ensembles.trial_files import read_finished
+from sepfx.ensembles import Cell
 from sepfx.models import predict
-from sepfx.tasks import QSTR, shared
-from sepfx.training import averaged_risk
+from sepfx.training import Online, averaged_risk
 
 flags.DEFINE_list("models", ["transformer", "ffn", "gru"], "First table: which models.")
 flags.DEFINE_list("lengths", ["4", "12"], "First table: N.")
 flags.DEFINE_integer("num_trials", 6, "First table: trials of ours a cell.")
-flags.DEFINE_integer("lanes", 0, "First table: lanes a device; 0 to choose.")
 flags.DEFINE_float("baseline_seconds", 10.0, "First table: time of the baseline a cell.")
 flags.DEFINE_list("growth_models", ["transformer", "ffn"], "Second table: which models.")
 flags.DEFINE_list("growth_lanes", ["1", "4", "16", "64", "256"], "Second table: lanes.")
@@ -51,79 +50,11 @@ flags.DEFINE_bool(
   "whole_figure", False, "Third table: run fig1a.cfg (half an hour on 2 CPU cores)."
 )
 
-FLAGS = flags.FLAGS
-_PRESET = pathlib.Path(command_line.__file__).parent / "flags" / "fig1a.cfg"
+FLAGS = flags.FLAGS  # --lanes, of the first table, is that of the studies
 _PUBLISHED = Online()
 _GROWTH_LENGTH = 12
 _GROWTH_CHECKS = 10
 _MATRIX = 2048
-
-
-class Clock(Watcher):
-  """Measures a run of one cell.
-
-  Attributes:
-    compiled: seconds until the first dispatch was over.
-    seconds: from then until the last dispatch was over.
-    steps: of all lanes in that time.
-  """
-
-  def __init__(self, num_trials: int, num_devices: int):
-    self._created = self._last = time.perf_counter()
-    self._first: float | None = None
-    self._num_trials, self._num_devices = num_trials, num_devices
-    self._ended, self._busy, self._offered = 0, 0.0, 0.0
-    self.steps = 0
-
-  @property
-  def compiled(self) -> float:
-    assert self._first is not None
-    return self._first - self._created
-
-  @property
-  def seconds(self) -> float:
-    assert self._first is not None
-    return self._last - self._first
-
-  @property
-  def occupancy(self) -> float:
-    """Share of the devices' time that went into trials, while some were waiting."""
-    return self._busy / self._offered if self._offered else float("nan")
-
-  def advanced(self, cell: Cell, steps: np.ndarray) -> None:
-    now = time.perf_counter()
-    if self._first is None:
-      self._first = now
-      self._last = now
-      return
-    by_device = steps.reshape(self._num_devices, -1)
-    if jax.devices()[0].platform != "cpu":  # an idle lane costs what a busy one does
-      by_device = by_device.T.reshape(-1, 1)
-    by_device = by_device.sum(axis=1)
-    if self._num_trials - self._ended > np.count_nonzero(steps):
-      share = by_device.sum() / (by_device.max() * len(by_device))
-      self._busy += share * (now - self._last)
-      self._offered += now - self._last
-    self._last = now
-    self.steps += int(steps.sum())
-
-  def ended(self, result: Result) -> None:
-    self._ended += 1
-
-
-def _cell(model: str, length: int, protocol: Online = _PUBLISHED) -> Cell:
-  (cell,) = grid(QSTR(), [model], [length], protocol, test_task=QSTR(indices=shared))
-  return cell
-
-
-def ours(cell: Cell, num_trials: int, lanes: int, num_devices: int) -> Clock:
-  """Runs whole trials of a cell."""
-  clock = Clock(num_trials, num_devices)
-  devices = jax.devices()[:num_devices]
-  settings = {"seed": 0, "num_trials": num_trials, "lanes": lanes, "devices": devices}
-  for _ in run([cell], **settings, watchers=[clock]):  # type: ignore[arg-type]
-    pass
-  return clock
 
 
 def theirs(model: str, length: int, seconds: float) -> float:
@@ -199,8 +130,8 @@ def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
   for model in models:
     for length in map(int, FLAGS.lengths):
       slow = theirs(model, length, FLAGS.baseline_seconds)
-      cell = _cell(model, length)
-      clock = ours(cell, FLAGS.num_trials, FLAGS.lanes, num_devices)
+      cell = figure_1a(model, length)
+      clock = timed(cell, FLAGS.num_trials, lanes=FLAGS.lanes)
       fast = clock.seconds / clock.steps
       steps_a_trial = clock.steps / FLAGS.num_trials
       table.add_row(
@@ -235,9 +166,8 @@ def growth(console: rich.console.Console, models: Sequence[str]) -> None:
   for length, lanes, devices in dict.fromkeys(layouts):
     row = []
     for model in models:
-      # As many trials as there are lanes; none reaches its threshold.
-      protocol = Online(thresholds=(1e-6,), max_samples=_GROWTH_CHECKS * 640)
-      clock = ours(_cell(model, length, protocol), lanes * devices, lanes, devices)
+      cell = first_checks(model, length, _GROWTH_CHECKS)
+      clock = timed(cell, lanes * devices, lanes=lanes, num_devices=devices)
       row.append(f"{1e3 * clock.seconds / clock.steps:.2f}")
     table.add_row(str(length), str(lanes), str(devices), *row)
     console.print(f"N = {length}, {lanes} lanes, {devices} devices measured")
@@ -253,13 +183,13 @@ def whole_figure(console: rich.console.Console) -> None:
     subprocess.run(
       [
         sys.executable, "-m", "experiments.sample_complexity",
-        f"--flagfile={_PRESET}", f"--output_dir={output}",
+        f"--flagfile={PRESETS / 'fig1a.cfg'}", f"--output_dir={output}",
       ],
       env={**os.environ, "JAX_COMPILATION_CACHE_DIR": directory},
       check=True,
     )  # fmt: skip
     fast = time.perf_counter() - start
-    records = read_finished(output).records
+    records = sepfx.load(output).table
   table = rich.table.Table("model", "N", "trials", "steps", "PyTorch\nms", "PyTorch\ns")
   total = 0.0
   for model, length in dict.fromkeys(records[["model", "length"]].tolist()):

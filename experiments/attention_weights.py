@@ -14,13 +14,13 @@ import matplotlib.figure
 import numpy as np
 
 from experiments import study
-from experiments.settings import Common, made_from, setting
+from experiments.settings import Common, made_from, optimizer_from, setting
 from sepfx.analysis import block_statistics, figures
 from sepfx.constructions import retrieval_transformer
 from sepfx.errors import require
 from sepfx.models import Transformer, query_key_products
 from sepfx.tasks import QSTR, shared
-from sepfx.training import ERM, AdamW, Trial, optimizer
+from sepfx.training import ERM, Trial
 
 _EPS = 1e-2  # epsilon_2NN of the construction that is drawn beside
 
@@ -50,7 +50,7 @@ def build(settings: Settings) -> Trial:
     ERM,
     threshold=loss,
     watched="train_loss",
-    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW)),
+    optimizer=optimizer_from(settings),
     check_every=steps,
     max_steps=epochs * steps,
   )

@@ -17,13 +17,13 @@ import numpy as np
 
 from experiments import study, tables
 from experiments.adaptive import Adaptive
-from experiments.settings import Chosen, Common, made_from, setting
+from experiments.settings import Chosen, Common, made_from, optimizer_from, setting
 from sepfx import models
 from sepfx.analysis import success_figures, summarise_success
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
 from sepfx.theory import exhaustive_success
-from sepfx.training import ERM, AdamW, Trial, optimizer
+from sepfx.training import ERM, Trial
 
 # The learner that tries all subsets: simulated trials, and the sample sizes tried.
 _FLOOR_TRIALS = 100
@@ -90,7 +90,7 @@ def build(settings: Settings) -> Trial:
     ERM,
     # Where all of them have to be right, fewer than one must be wrong.
     threshold=max(1 - level, 0.5 / num_test),
-    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW, decay="kernels")),
+    optimizer=optimizer_from(settings, decay="kernels"),
     batch_size=batch or None,
   )
   clean = dataclasses.replace(noisy, noise=0.0)
@@ -106,14 +106,14 @@ def check(chosen: Chosen) -> None:
 def summarise(run: study.Run) -> dict:
   """With critical sizes of the learner that tries all subsets, by T, where it applies.
 
-  Not where labels have noise or the subset is given, nor at a T at which half of its
-  trials fail with 64 samples.
+  Not where labels have noise, the subset is given or cells are of several tasks, nor at a
+  T at which half of its trials fail with 64 samples.
   """
   floor: dict[int, float] = {}
-  tasks = {cell.trial.task.length: cell.trial.task for cell in run.cells.values()}
   for length in np.unique(run.records.table["length"]).tolist():
-    task = tasks[length]
-    if task.noise or task.subset:
+    every = [cell.trial.task for cell in run.cells.values()]
+    (task, *others) = dict.fromkeys(own for own in every if own.length == length)
+    if others or task.noise or task.subset:
       continue
     chance = exhaustive_success(task, _FLOOR_SIZES, _FLOOR_TRIALS, seed=0)
     if np.any(chance > 0.5):

@@ -14,12 +14,12 @@ from __future__ import annotations
 import dataclasses
 
 from experiments import study, tables
-from experiments.settings import Common, made_from, setting
+from experiments.settings import Common, made_from, optimizer_from, setting
 from sepfx import analysis, models
 from sepfx.analysis import figures
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
-from sepfx.training import AdamW, Online, Trial, optimizer
+from sepfx.training import Online, Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def build(settings: Settings) -> Trial:
     settings,
     Online,
     thresholds=(round(1 - level, 12),),  # 0.01, not 0.010000000000000009
-    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW, decay="kernels")),
+    optimizer=optimizer_from(settings, decay="kernels"),
     max_samples=steps * settings.batch_size,
   )
   clean = dataclasses.replace(noisy, noise=0.0)

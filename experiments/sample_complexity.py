@@ -3,9 +3,8 @@
     python -m experiments.sample_complexity --flagfile=experiments/flags/fig1a.cfg
 
 Measures, for each model and length, the number of training prompts after which the
-test loss is first below each threshold, and draws it against the length. Any setting may
-take several values: --learning_rate=1e-3,3e-3. Started again on its own output directory,
-a run goes on where it stopped, and takes further trials, lengths, models or values.
+test loss is first below each threshold, and draws it against the length. Started again on
+its own output directory, a run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -13,14 +12,22 @@ from __future__ import annotations
 import dataclasses
 
 from experiments import published, study, tables
-from experiments.settings import Chosen, Common, made_from, named_task, one_of, setting
+from experiments.settings import (
+  Chosen,
+  Common,
+  made_from,
+  named_task,
+  one_of,
+  optimizer_from,
+  setting,
+)
 from sepfx import models
 from sepfx.analysis import Level, figures, summarise
 from sepfx.ensembles import TASK_DRAWS
 from sepfx.errors import require
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
-from sepfx.training import AdamW, Online, Trial, optimizer
+from sepfx.training import Online, Trial
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.
@@ -86,7 +93,7 @@ def build(settings: Settings) -> Trial:
   protocol = made_from(
     settings,
     Online,
-    optimizer=optimizer(settings.optimizer, made_from(settings, AdamW)),
+    optimizer=optimizer_from(settings),
     thresholds=(*settings.thresholds, *_fractions(settings, test_task)),
   )
   model = models.build(settings.model, task)
@@ -135,6 +142,7 @@ STUDY = study.Study(
   summarise=summarise_run,
   draw=draw,
   table=tables.means,
+  along_any_axis=True,
   output_dir="runs/sample_complexity",
   check=lambda chosen: published.read(chosen.one("published")),
 )

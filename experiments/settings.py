@@ -11,6 +11,7 @@ from absl import flags
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
+from sepfx.training import AdamW, FromOptax, optimizer
 
 flags.disclaim_key_flags()
 
@@ -90,12 +91,6 @@ class Chosen:
     }
     grid = {name: own[name] for name in own if kinds[name] == "grid"}
     return {**grid, **own, **{k: v for k, v in self.further.items() if len(v) > 1}}
-
-  @property
-  def numeric_axes(self) -> list[str]:
-    """Those that a figure can be drawn against."""
-    numbers = (int, float)
-    return [name for name, values in self.axes.items() if isinstance(values[0], numbers)]
 
   def at(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Returns the settings of one cell and its further fields.
@@ -184,6 +179,8 @@ def from_flags(
     takes = "a flag (see --helpfull) or --FIELD=VALUE with a field of task or model"
     proper = argument.startswith("--") and separator and name
     require(bool(proper), "argument", argument, takes)
+    named = {field.name: flag for flag, field in fields(cls).items()}
+    require(name not in named, name, text, f"nothing: its flag is --{named.get(name)}")
     require(name not in further, name, text, "its values in one flag, with commas")
     further[name] = _axis([_guessed(part) for part in _parts(text, name)], name)
   return Chosen(cls, chosen, further)
@@ -284,9 +281,10 @@ def differing_axes(runs: Sequence[Chosen]) -> list[str]:
         )
     elif several and kind not in ("grid", "count", "free"):
       found.append(name)
-  names = {name: None for run in runs for name in run.further}
-  for name in names:
-    if len({run.further.get(name, ("",)) for run in runs}) > 1:
+  for name in dict.fromkeys(name for run in runs for name in run.further):
+    takes = "runs that all have this further field, or none of them"
+    require(all(name in run.further for run in runs), "beside", name, takes)
+    if len({run.further[name] for run in runs}) > 1:
       found.append(name)
   return found
 
@@ -336,6 +334,27 @@ def made_from(settings: Any, cls: type[_T], **others: Any) -> _T:
     if hasattr(settings, field.name)
   }
   return cls(**{**own, **others})
+
+
+def optimizer_from(settings: Any, **others: Any) -> AdamW | FromOptax:
+  """Makes the optimizer of some settings.
+
+  Args:
+    settings: of one cell.
+    others: fields of `AdamW` that are not settings.
+
+  Raises:
+    InvalidSetting: for a specification that cannot be used, or a setting that the
+      optimizer does not have.
+  """
+  made = optimizer(settings.optimizer, made_from(settings, AdamW, **others))
+  defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+  for name in ("weight_decay", "clip_norm"):
+    value = getattr(settings, name, None)
+    same = isinstance(made, AdamW) or value == defaults.get(name)
+    takes = f"its default with {settings.optimizer}: give it as a field of that"
+    require(same, name, value, takes)
+  return made
 
 
 def named_task(settings: Any, names: Iterable[str], without: Sequence[str]) -> Any:

@@ -86,6 +86,7 @@ class Study:
     output_dir: where results are kept by default.
     search: cells and settings -> a `running.Search`, None for all trials.
     keep_weights: whether weights are kept without being asked for.
+    along_any_axis: whether its figure can be drawn --against another axis.
     check: raises `InvalidSetting` for settings that do not go together.
   """
 
@@ -97,6 +98,7 @@ class Study:
   output_dir: str
   search: Callable[[Sequence[Cell], Chosen], running.Search | None] = lambda *_: None
   keep_weights: bool = False
+  along_any_axis: bool = False
   check: Callable[[Chosen], Any] = lambda _: None
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
@@ -156,6 +158,11 @@ def main(study: Study) -> None:
 
 def run(study: Study, chosen: Chosen) -> None:
   """Runs what is asked for, in --output_dir, and leaves summary and figure there."""
+  seed, count = chosen.one("seed"), chosen.one("num_trials")
+  require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
+  require(count >= 1, "num_trials", count, "an integer >= 1")
+  against = study.along_any_axis or FLAGS.against == "length"
+  require(against, "against", FLAGS.against, "length: this figure is along that alone")
   stop = running.start()
   console = running.console()
   own = study.cells(chosen)
@@ -174,8 +181,8 @@ def run(study: Study, chosen: Chosen) -> None:
       own=own,
       cells=cells,
       settings=whole.stored(),
-      seed=chosen.one("seed"),
-      num_trials=chosen.one("num_trials"),
+      seed=seed,
+      num_trials=count,
       added=added,
       probe=probe,
       keep_weights=study.keep_weights or FLAGS.keep_weights,
@@ -239,17 +246,18 @@ def _check_beside(cells: Sequence[Cell], chosen: Chosen, others: Sequence[Part])
   parts = [Part(nothing, cells, chosen), *others]
   added = _columns(parts)
   taken: set[tuple] = set()
-  numeric: set[str] = set()
+  kinds: dict[str, set[type]] = {}
   for part, own, path in zip(parts, added, ["", *FLAGS.beside], strict=True):
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
     keys = {tuple(sorted((k, str(v)) for k, v in each.items())) for each in coordinates}
     both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
     require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
     taken |= keys
-    for name, value in coordinates[0].items():
-      if isinstance(value, int | float):
-        numeric.add(name)
-  takes = f"one of the numeric axes: {', '.join(sorted(numeric))}"
+    for each in coordinates:
+      for name, value in each.items():
+        kinds.setdefault(name, set()).add(type(value))
+  numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
+  takes = f"one of the numeric axes: {', '.join(numeric)}"
   require(FLAGS.against in numeric, "against", FLAGS.against, takes)
 
 

@@ -55,13 +55,15 @@ def base(text: str) -> str:
 
 
 def canonical(value: Any) -> str:
-  """The one text of a value: 0.001 and 1e-3 are the same number.
+  """The one text of a value: 0.001 and 1e-3 are the same number, and so are 1 and 1.0.
 
   Widths and the like are 512x512; "/" separates the parts of a cell's name.
   """
   if isinstance(value, tuple | list):
     return "x".join(map(canonical, value))
   value = value.item() if hasattr(value, "item") else value
+  if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+    return str(int(value))
   return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -159,14 +161,16 @@ def typed(specification: Specification, target: Callable, setting: str) -> dict[
     InvalidSetting: for one that `target` does not have, or of another type.
   """
   known = fields_of(target)
-  for name in specification.fields:
+  values = {}
+  for name, text in specification.fields.items():
+    own = f"{specification.name}:{name}={text}"
     takes = f"the fields {', '.join(known)}" if known else "no fields"
-    own = f"{specification.name}:{name}"
     require(name in known, setting, own, f"{takes} of {specification.name}")
-  return {
-    name: value_of(text, known[name], f"{setting} ({specification.name}:{name})")
-    for name, text in specification.fields.items()
-  }
+    try:
+      values[name] = value_of(text, known[name], setting)
+    except InvalidSetting as error:
+      raise InvalidSetting(setting, own, error.takes) from error
+  return values
 
 
 def imported(name: str, setting: str, takes: str) -> Any:

@@ -11,7 +11,7 @@ import tempfile
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the directory of the first
   os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="sepfx-tests-")
   atexit.register(

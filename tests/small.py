@@ -1,5 +1,6 @@
 """Small models, and a cell that learns in a second, shared by several tests."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -21,7 +22,7 @@ PROTOCOL = Online(
   max_samples=16 * 5 * 60,
 )
 MODEL = Transformer(width=20)
-TRIAL = OnlineTrial(TASK, TASK, MODEL, PROTOCOL)
+TRIAL = OnlineTrial(TASK, TASK, MODEL, PROTOCOL, "m")
 
 
 class Linear(nn.Module):
@@ -48,6 +49,12 @@ def ffn():
 
 def gru():
   return GRU(units=8)
+
+
+def with_protocol(trial, **settings):
+  """The trial with other settings of its protocol."""
+  protocol = dataclasses.replace(trial.protocol, **settings)
+  return dataclasses.replace(trial, protocol=protocol)
 
 
 def seeds(k: int) -> Seeds:

@@ -1,5 +1,6 @@
 """Statistics against their textbook forms; figures against what they must show."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,21 +9,23 @@ import scipy.optimize
 import scipy.stats
 
 from sepfx.analysis import (
+  Level,
   block_statistics,
   figures,
   fit_exponent,
   restricted_mean,
+  series,
   summarise,
 )
 from sepfx.analysis.scaling import fit_line
 from sepfx.analysis.summary import at_level
-from sepfx.ensembles import Cell, columns, table
-from sepfx.training import Level
+from sepfx.ensembles import Cell, Records, columns, joined, table
 from tests import small
 
 BUDGET = 1000
-COLUMNS = columns(Cell("m", small.TRIAL))
+COLUMNS = columns([Cell(small.TRIAL)])
 ONE_LEVEL = [Level(0.7)]
+CURVE = small.losses([10, 100], [1.2, 0.6], [True, True])
 
 
 def test_restricted_mean_is_the_area_under_kaplan_meier():
@@ -104,6 +107,34 @@ def test_exponent_and_its_interval():
   assert fit_exponent(lengths, samples, lengths == 4, 1700) is None
 
 
+@pytest.mark.parametrize("least", [0.0, -1.0])
+def test_values_without_a_logarithm_have_no_exponent(least):
+  x = np.repeat([least, 1.0, 2.0], 4)
+  samples = np.tile([90, 100, 110, 120], 3)
+  reached = np.ones(12, bool)
+  assert fit_exponent(x, samples, reached, BUDGET) is None
+  # Also where none of its trials reached: the fit would still be over it.
+  assert fit_exponent(x, samples, x > least, BUDGET) is None
+  positive = fit_exponent(x[4:], samples[4:], reached[4:], BUDGET)
+  assert positive.over == (1.0, 2.0)
+  assert positive.c == pytest.approx(0)
+
+
+def as_records(rows, axes=()):
+  """Rows as records, whose axes stand after the length; all curves are the same."""
+  coordinates = ("task", "model", "length", *axes)
+  types = {**dict.fromkeys(coordinates, float), **COLUMNS}
+  found = Records(table(rows, types), coordinates, {})
+  curves = dict.fromkeys(found.names(), CURVE)
+  return dataclasses.replace(found, all_curves=curves)
+
+
+def risks(records, of=None):
+  """Uniform attention's risk of each row: 1 - 1/N, or as given by length."""
+  of = {2: 0.5, 4: 0.75, 8: 0.875} if of is None else of
+  return np.array([of[length] for length in records.table["length"].tolist()], float)
+
+
 def records_of(outcomes):
   """Rows of two models at lengths 2, 4, 8 with given outcomes of model b at 8."""
   rows = []
@@ -113,24 +144,118 @@ def records_of(outcomes):
         outcome = outcomes[trial] if (model, length) == ("b", 8) else "reached"
         samples = factor * length + 10 * trial if outcome == "reached" else BUDGET
         rows.append(("qstr", model, length, trial, 0.7, samples, outcome))
-  return table(rows, COLUMNS)
-
-
-RISK = {2: 0.5, 4: 0.75, 8: 0.875}
+  return as_records(rows)
 
 
 def test_summary():
   records = records_of(["reached", "censored", "diverged"])
-  summary = summarise(records, ONE_LEVEL, BUDGET, RISK)
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records))
+  assert summary["against"] == "length"
   cell = summary["cells"][-1]
-  assert (cell["model"], cell["length"], cell["trials"]) == ("b", 8, 3)
+  assert (cell["series"], cell["model"]) == ("b", "b")
+  assert (cell["length"], cell["trials"]) == (8, 3)
   assert (cell["reached"], cell["censored"], cell["diverged"]) == (1, 1, 1)
   assert cell["restricted"]
   assert cell["mean"] == pytest.approx((320 + 2 * BUDGET) / 3)
   # At N = 2 uniform attention is below the threshold: not the task, not in the fit.
-  assert [tuple(e["lengths"]) for e in summary["exponents"]] == [(4, 8), (4, 8)]
-  everywhere = summarise(records, ONE_LEVEL, BUDGET, dict.fromkeys(RISK))
-  assert [tuple(e["lengths"]) for e in everywhere["exponents"]] == [(2, 4, 8)] * 2
+  assert [tuple(e["over"]) for e in summary["exponents"]] == [(4, 8), (4, 8)]
+  unknown = risks(records, dict.fromkeys((2, 4, 8), math.nan))
+  everywhere = summarise(records, ONE_LEVEL, BUDGET, unknown)
+  assert [tuple(e["over"]) for e in everywhere["exponents"]] == [(2, 4, 8)] * 2
+
+
+def at_values(axis, values, model="a", c=1.0):
+  """Rows of one model and length, whose n grows like (1 + value)^c along an axis."""
+  return as_records(
+    [
+      ("qstr", model, 4, value, trial, 0.7, 100 * (1 + value) ** c + trial, "reached")
+      for value in values
+      for trial in range(3)
+    ],
+    (axis,),
+  )
+
+
+def test_summary_against_another_axis():
+  records = as_records(
+    [
+      ("qstr", model, length, width, trial, 0.7, n * length * width + trial, "reached")
+      for model, n in (("a", 20), ("b", 5))
+      for length in (4, 8)
+      for width in (2.0, 4.0, 8.0)
+      for trial in range(3)
+    ],
+    ("width",),
+  )
+  summary = summarise(records, ONE_LEVEL, 10**6, risks(records), "width")
+  assert summary["against"] == "width"
+  names = ["a, length=4", "a, length=8", "b, length=4", "b, length=8"]
+  assert [cell["series"] for cell in summary["cells"]] == [
+    name for name in names for _ in range(3)
+  ]
+  assert [cell["width"] for cell in summary["cells"]] == [2, 4, 8] * 4
+  assert [cell["mean"] for cell in summary["cells"]][:3] == [161, 321, 641]
+  assert [e["series"] for e in summary["exponents"]] == names
+  for exponent in summary["exponents"]:
+    assert (exponent["against"], exponent["over"]) == ("width", (2, 4, 8))
+    assert exponent["c"] == pytest.approx(1, abs=0.03)
+  # Against the length it is the widths that make series.
+  across = summarise(records, ONE_LEVEL, 10**6, risks(records))
+  assert across["cells"][0]["series"] == "a, width=2.0"
+  assert {tuple(e["over"]) for e in across["exponents"]} == {(4, 8)}
+
+
+def test_an_axis_with_a_zero_has_means_and_no_exponent():
+  records = at_values("noise", (0.0, 0.1, 0.2))
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records), "noise")
+  assert [cell["noise"] for cell in summary["cells"]] == [0, 0.1, 0.2]
+  assert [cell["mean"] for cell in summary["cells"]] == [101, 111, 121]
+  assert summary["exponents"] == []
+
+
+def test_series_are_told_apart_by_what_differs():
+  rows = [
+    ("qstr", model, 4, rate, decay, budget, 0, 0.7, 100, "reached")
+    for model, budget in (("a", 500), ("b", 1000))
+    for rate in (0.001, 0.003)
+    for decay in (0.01,)
+  ]
+  axes = ("learning_rate", "weight_decay", "max_samples")
+  names = series(as_records(rows, axes), ("length",))
+  # Neither what all share nor a budget makes a series.
+  assert names.tolist() == [
+    "a, learning_rate=0.001", "a, learning_rate=0.003",
+    "b, learning_rate=0.001", "b, learning_rate=0.003",
+  ]  # fmt: skip
+  along = series(as_records(rows, axes), ("learning_rate",))
+  assert along.tolist() == ["a", "a", "b", "b"]
+
+
+def test_runs_with_columns_of_their_own_are_joined():
+  slow = records_of(["reached"] * 3)
+  fast = records_of(["reached", "censored", "censored"])
+  both = joined([(slow, {"learning_rate": 1e-3}), (fast, {"learning_rate": 3e-3})])
+  assert both.coordinates == ("task", "model", "length", "learning_rate")
+  assert both.table.dtype.names == (
+    "task", "model", "length", "learning_rate", "trial", "threshold", "samples",
+    "outcome",
+  )  # fmt: skip
+  half = len(slow.table)
+  for part, own, rate in (
+    (both.table[:half], slow.table, 1e-3),
+    (both.table[half:], fast.table, 3e-3),
+  ):
+    assert set(part["learning_rate"]) == {rate}
+    for column in own.dtype.names:
+      np.testing.assert_array_equal(part[column], own[column])
+  assert len(both.all_curves) == 2 * len(slow.all_curves)
+  summary = summarise(both, ONE_LEVEL, BUDGET, risks(both))
+  assert [c["mean"] for c in summary["cells"] if c["series"].startswith("b")] == [
+    90, 170, 330, 90, 170, pytest.approx((320 + 2 * BUDGET) / 3),
+  ]  # fmt: skip
+  assert [e["series"] for e in summary["exponents"]] == [
+    f"{model}, learning_rate={rate}" for rate in (0.001, 0.003) for model in "ab"
+  ]
 
 
 def test_levels_are_kept_apart():
@@ -146,7 +271,8 @@ def test_levels_are_kept_apart():
     for threshold, n in by_threshold.items()
   ]
   levels = [Level(0.375), Level(0.5, of_uniform=True), Level(0.5)]
-  summary = summarise(table(rows, COLUMNS), levels, BUDGET, RISK)
+  records = as_records(rows)
+  summary = summarise(records, levels, BUDGET, risks(records))
   means = [[c["mean"] for c in at_level(summary["cells"], level)] for level in levels]
   assert means == [[300, 400, 300], [200, 400, 800], []]
   (exponent,) = at_level(summary["exponents"], levels[1])
@@ -156,9 +282,10 @@ def test_levels_are_kept_apart():
 
 def test_runs_with_budgets_of_their_own():
   records = records_of(["censored"] * 3)
-  records["samples"][-3:] = 500
-  budget = np.where((records["model"] == "b") & (records["length"] == 8), 500, BUDGET)
-  summary = summarise(records, ONE_LEVEL, budget, RISK)
+  rows = records.table
+  rows["samples"][-3:] = 500
+  budget = np.where((rows["model"] == "b") & (rows["length"] == 8), 500, BUDGET)
+  summary = summarise(records, ONE_LEVEL, budget, risks(records))
   assert [cell["mean"] for cell in summary["cells"]][-2:] == [170, 500]
   assert [cell["budget"] for cell in summary["cells"]] == [BUDGET] * 5 + [500]
   figure = draw_records(records, summary, {})
@@ -168,27 +295,25 @@ def test_runs_with_budgets_of_their_own():
 
 def test_losses_are_shown_where_all_models_were_run():
   records = records_of(["reached"] * 3)
+  rows = records.table
   for kept, length in (
-    ((records["model"] == "a") | (records["length"] < 8), 4),
-    ((records["model"] == "a") == (records["length"] == 8), 8),  # none in common
+    ((rows["model"] == "a") | (rows["length"] < 8), 4),
+    ((rows["model"] == "a") == (rows["length"] == 8), 8),  # none in common
   ):
-    own = records[kept]
-    figure = draw_records(own, summarise(own, ONE_LEVEL, BUDGET, RISK), {})
+    own = records.where(kept)
+    figure = draw_records(own, summarise(own, ONE_LEVEL, BUDGET, risks(own)), {})
     assert figure.axes[1].get_title() == f"test loss at N = {length}"
 
 
-def draw_records(records, summary, published, levels=ONE_LEVEL):
-  curves = {}
-  for row in records:
-    name = f"task=qstr/model={row['model']}/length={row['length']}/trial={row['trial']}"
-    dtype = [("samples", int), ("loss", float), ("exact", bool)]
-    curves[name] = np.array([(10, 1.2, True), (100, 0.6, True)], dtype)
-  return figures.sample_complexity(records, curves, levels, summary, RISK, published)
+def draw_records(records, summary, published, levels=ONE_LEVEL, **settings):
+  return figures.sample_complexity(
+    records, levels, summary, risks(records), published, **settings
+  )
 
 
 def draw(outcomes, published):
   records = records_of(outcomes)
-  summary = summarise(records, ONE_LEVEL, BUDGET, RISK)
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records))
   return draw_records(records, summary, published)
 
 
@@ -220,6 +345,62 @@ def test_figure_marks_what_was_not_reached():
   assert "published mean" not in legend_labels(plain)
 
 
+def test_figure_against_another_axis():
+  records = at_values("learning_rate", (1e-3, 3e-3, 1e-2), c=-50)
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records), "learning_rate")
+  figure = draw_records(records, summary, {}, against="learning_rate")
+  counts, losses = figure.axes
+  assert counts.get_xlabel() == "learning rate"
+  assert counts.get_xscale() == "log"
+  assert counts.get_xticks().tolist() == [1e-3, 3e-3, 1e-2]
+  assert [label.get_text() for label in counts.get_xticklabels()] == [
+    "0.001", "0.003", "0.01",
+  ]  # fmt: skip
+  (exponents,) = counts.texts
+  assert exponents.get_text().startswith("n ~ x^c\na: c = ")
+  assert losses.get_title() == "test loss at learning_rate = 0.01"
+  assert len(losses.lines) == 3 + 2  # trials, the threshold, uniform attention
+  assert legend_labels(figure)[0] == "a"
+  # Published means are at lengths, of a model by its name alone.
+  means = {("a", 0.7): [(2, 150.0), (4, 380.0)]}
+  along = draw_records(records, summary, means, against="learning_rate")
+  assert len(along.axes[0].lines) == len(counts.lines)
+  assert "published mean" not in legend_labels(along)
+  other = {("b", 0.7): means["a", 0.7]}
+  lengths = records_of(["reached"] * 3)
+  lengths = lengths.where(lengths.table["model"] == "a")
+  alone = summarise(lengths, ONE_LEVEL, BUDGET, risks(lengths))
+  assert "published mean" not in legend_labels(draw_records(lengths, alone, other))
+  assert "published mean" in legend_labels(draw_records(lengths, alone, means))
+
+
+def test_figure_against_an_axis_with_a_zero():
+  records = at_values("noise", (0.0, 0.1, 0.2))
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records), "noise")
+  counts = draw_records(records, summary, {}, against="noise").axes[0]
+  assert counts.get_xscale() == "linear"
+  assert not counts.texts
+  trials, *_ = (line for line in counts.lines if line.get_alpha())
+  assert sorted(set(trials.get_xdata())) == pytest.approx([0, 0.1, 0.2])
+
+
+def test_series_that_share_an_axis_stand_side_by_side():
+  records = as_records(
+    [
+      ("qstr", "a", 4, noise, width, trial, 0.7, 100 + trial, "reached")
+      for noise in (0.0, 0.1)
+      for width in (8.0, 16.0)
+      for trial in range(2)
+    ],
+    ("noise", "width"),
+  )
+  summary = summarise(records, ONE_LEVEL, BUDGET, risks(records), "noise")
+  figure = draw_records(records, summary, {}, against="noise")
+  assert legend_labels(figure)[:2] == ["a, width=8.0", "a, width=16.0"]
+  first, second = (l.get_xdata() for l in figure.axes[0].lines if l.get_alpha())
+  assert np.all(first < second)
+
+
 def test_legend_and_labels_do_not_cover_data(tmp_path):
   figure = draw(["reached", "censored", "diverged"], {})
   figure.savefig(tmp_path / "figure.png")
@@ -236,14 +417,14 @@ def test_legend_and_labels_do_not_cover_data(tmp_path):
 
 def test_many_levels_stand_in_rows():
   levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
-  first = records_of(["reached"] * 3).tolist()
+  first = records_of(["reached"] * 3)
   rows = [
-    (*row[:4], level.threshold(RISK[row[2]]), *row[5:])
+    (*row[:4], level.threshold(risk), *row[5:])
     for level in levels
-    for row in first
+    for row, risk in zip(first.table.tolist(), risks(first), strict=True)
   ]
-  records = table(rows, COLUMNS)
-  summary = summarise(records, levels, BUDGET, RISK)
+  records = as_records(rows)
+  summary = summarise(records, levels, BUDGET, risks(records))
   figure = draw_records(records, summary, {}, levels)
   shown = [axis for axis in figure.axes if axis.axison]
   assert [axis.get_title() for axis in shown[:2]] == [

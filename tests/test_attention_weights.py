@@ -8,6 +8,10 @@ import sys
 import numpy as np
 import pytest
 
+import sepfx
+from sepfx.analysis import block_statistics
+from sepfx.models import query_key_products
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -29,9 +33,13 @@ def test_trains_until_the_loss_and_draws_both_matrices(tmp_path):
   losses = summary["training_loss"]
   assert summary["stopped"]
   assert losses[-1] < 0.8 <= min(losses[:-1])
-  weights = np.load(tmp_path / "run/weights.npz")
+  records = sepfx.load(tmp_path / "run")
+  (trained,) = records.models.values()
   code_dim = 5  # floor(5 ln 3)
-  assert weights["learned"].shape == (2 + 2 * code_dim,) * 2
+  (learned,) = query_key_products(trained.params, 2 + 2 * code_dim)
+  assert block_statistics(np.asarray(learned), 2, code_dim) == summary["learned"]
+  (curve,) = records.curves()
+  assert curve["train_loss"].tolist() == losses
   # The construction keeps to its block, and so do the statistics drawn from it.
   assert summary["constructed"]["share_in_block"] == 1.0
   assert summary["constructed"]["rows_won_by_diagonal"] == 1.0

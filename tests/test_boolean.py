@@ -79,6 +79,13 @@ def test_noise_flips_labels_alone():
   assert rate == pytest.approx(0.1, abs=4 * 0.3 / 20_000**0.5)
 
 
+def test_noise_and_bias_are_not_in_the_name():
+  for function, name in ((FUNCTIONS["parity"], "parity"), (ByCount((0, 1)), None)):
+    own = SparseBoolean(length=6, sparsity=1, function=function)
+    noisy = SparseBoolean(6, 1, function, noise=0.25, bit_probability=0.4)
+    assert own.name == noisy.name == (name or "symmetric_01")
+
+
 def test_biased_bits():
   task = SparseBoolean(length=10, bit_probability=0.2)
   bits = task.sample(jax.random.key(1), task.init(jax.random.key(0)), 4000).bits
@@ -93,7 +100,7 @@ def test_given_subset():
 @pytest.mark.parametrize(
   ("setting", "settings"),
   [
-    ("contexts", {"length": 0, "sparsity": 1}),
+    ("length", {"length": 0, "sparsity": 1}),
     ("sparsity", {"length": 2}),
     ("sparsity", {"sparsity": 0}),
     ("function", {"function": TruthTable((0, 1, 1))}),

@@ -1,15 +1,21 @@
 """The programs for Boolean functions: what they refuse and what they leave."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
+from experiments import boolean_sample_complexity as boolean
+from experiments import parity
+from experiments.adaptive import Adaptive
+from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -17,9 +23,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 BAD = {
   "boolean_sample_complexity": [
     (["--contexts=2"], "sparsity: got 3, takes an integer from 1 to the number of bits"),
-    (["--contexts=ten"], "contexts: got 'ten', takes integers >= 1"),
-    (["--contexts="], "contexts: got [], takes at least one"),
-    (["--sample_sizes=0,10"], "sample_sizes: got 0, takes integers >= 1"),
+    (["--contexts=ten"], "contexts: got 'ten', takes an integer"),
+    (["--contexts="], "contexts: got '', takes at least one"),
+    (["--sample_sizes=0,10"], "sample_sizes: got 0, takes an integer >= 1"),
     (["--function=nand"], "function: got 'nand', takes and, or, majority, parity"),
     (["--function=table:011"], "function: got (0, 1, 1), takes 2^sparsity = 8 values"),
     (["--function=symmetric:01x0"], "function: got 'symmetric:01x0', takes and"),
@@ -27,11 +33,15 @@ BAD = {
     (["--noise=0.5"], "noise: got 0.5, takes a number in [0, 1/2)"),
     (["--subset=0,1,60"], "subset: got (0, 1, 60), takes 3 different positions"),
     (["--num_heads=5"], "it raised: num_heads: got 5, takes a divisor"),
+    (["--models=transformer:num_heads=5"], "num_heads: got 5, takes a divisor"),
     (["--accuracy_level=0.5"], "accuracy_level: got 0.5, takes a number above 1/2"),
     (["--accuracy_level=1.01"], "accuracy_level: got 1.01, takes a number above 1/2"),
     (["--accuracy_level=0.87"], "accuracy_level: got 0.87, takes a number above 0.875"),
     (["--models=mlp"], "models: got 'mlp', takes transformer, ffn, gru, lstm or"),
-    (["--batch_size=30"], "batch_size: got 30, takes an integer from 1 to the smallest"),
+    (
+      ["--batch_size=30"],
+      "batch_size: got 30, takes an integer from 1 to the sample size 20",
+    ),
     (["--clip_norm=-1"], "clip_norm: got -1.0, takes a number >= 0"),
     (["--learning_rate=0"], "learning_rate: got 0.0"),
     (["--num_test=0"], "num_test: got 0"),
@@ -41,65 +51,81 @@ BAD = {
   "parity": [
     (["--contexts=2"], "sparsity: got 3"),
     (["--noise=0,0.5"], "noise: got 0.5"),
-    (["--noise="], "noise: got []"),
+    (["--noise="], "noise: got '', takes at least one value"),
     (["--accuracy_level=1"], "accuracy_level: got 1.0, takes a number between"),
     (["--max_steps=5"], "max_steps: got 5, takes at least check_every = 10"),
     (["--batch_size=0"], "batch_size: got 0"),
   ],
 }
 
-# Their flags share names with other programs', so each has a process of its own.
-PARSE = """
-import importlib, json, sys
-from absl import flags
-module = importlib.import_module("experiments." + sys.argv[1])
-messages = []
-for arguments in json.loads(sys.argv[2]):
-  flags.FLAGS.unparse_flags()
-  flags.FLAGS(["program"])
-  saved = flags.FLAGS.flag_values_dict()
-  flags.FLAGS(["program", *arguments])
-  try:
-    cells = module._cells(module._settings())
-    messages.append(f"{len(cells)} cells")
-  except ValueError as error:
-    messages.append(str(error))
-  for name in saved:
-    flags.FLAGS[name].unparse()
-print(json.dumps(messages))
-"""
+STUDIES = {"boolean_sample_complexity": boolean.STUDY, "parity": parity.STUDY}
 
 
-def parsed(module, arguments):
-  """What becomes of each list of arguments: the number of cells, or a message."""
-  command = [sys.executable, "-c", PARSE, module, json.dumps(arguments)]
-  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
+@pytest.mark.parametrize(
+  ("module", "arguments", "expected"),
+  [(module, *case) for module, cases in BAD.items() for case in cases],
+)
+def test_bad_flags_are_refused(module, arguments, expected):
+  study = STUDIES[module]
+  with pytest.raises(InvalidSetting) as error:
+    study.cells(study.chosen(arguments))
+  assert expected in str(error.value)
 
 
-@pytest.mark.parametrize("module", BAD)
-def test_bad_flags_are_refused(module):
-  messages = parsed(module, [arguments for arguments, _ in BAD[module]])
-  for (arguments, expected), message in zip(BAD[module], messages, strict=True):
-    assert expected in message, arguments
-
-
-def test_functions_are_accepted():
-  functions = ["or", "threshold:2", "symmetric:0110", "table:01101001"]
-  arguments = [[f"--function={each}", "--contexts=9"] for each in functions]
-  cells = parsed("boolean_sample_complexity", arguments)
-  assert cells == ["5 cells"] * len(functions)
+@pytest.mark.parametrize(
+  "function", ["or", "threshold:2", "symmetric:0110", "table:01101001"]
+)
+def test_functions_are_accepted(function):
+  chosen = boolean.STUDY.chosen([f"--function={function}", "--contexts=9"])
+  assert len(boolean.STUDY.cells(chosen)) == 5
 
 
 def test_presets_say_what_they_are():
   presets = sorted((ROOT / "experiments/flags").glob("boolean_*.cfg"))
-  assert len(presets) == 2
+  numbers = []
   for preset in presets:
     check_preset_says_what_it_is(preset)
-  arguments = [[f"--flagfile={preset}"] for preset in presets]
-  cells = parsed("boolean_sample_complexity", arguments)
-  assert cells == ["176 cells", "21 cells"]  # 11 x 16, as published
+    chosen = boolean.STUDY.chosen([f"--flagfile={preset}"])
+    axes = chosen.axes
+    numbers.append(len(axes["length"]) * len(axes["sample_size"]))
+    first = {name: values[:1] for name, values in axes.items()}
+    small = dataclasses.replace(chosen, values={**chosen.values, **first})
+    assert len(boolean.STUDY.cells(small)) == 1
+  assert numbers == [176, 21]  # 11 x 16, as published
+
+
+def test_noise_is_an_axis():
+  cells = parity.STUDY.cells(parity.STUDY.chosen(["--contexts=8", "--noise=0,0.1"]))
+  assert [cell.coordinates["noise"] for cell in cells] == [0.0, 0.1]
+  assert [cell.trial.task.noise for cell in cells] == [0.0, 0.1]
+  assert [cell.trial.test_task.noise for cell in cells] == [0.0, 0.0]
+  assert len({jax.tree.structure(cell.trial) for cell in cells}) == 1
+  one, two = (jax.random.key_data(cell.seeds(0, 2).task) for cell in cells)
+  np.testing.assert_array_equal(one, two)
+
+
+def test_a_search_is_of_cells_that_differ_in_their_sample_size_alone():
+  study = boolean.STUDY
+  arguments = ["--contexts=9", "--sample_sizes=20,40,80", "--noise=0,0.1"]
+  cells = study.cells(study.chosen(arguments))
+  assert len(cells) == 2 * 3
+  search = Adaptive(cells, num_trials=32)
+  assert search.num_trials == 2 * 32
+  by_name = {f"{cell.name}/trial={k}": cell for cell in cells for k in range(32)}
+  ended = {}
+  while chosen := search(ended):
+    assert len(set(chosen)) == len(chosen)
+    assert not ended.keys() & set(chosen)
+    # Without noise all trials succeed, with it none does.
+    ended |= {name: by_name[name].coordinates["noise"] == 0 for name in chosen}
+  sizes = {0.0: [], 0.1: []}
+  for name in ended:
+    own = by_name[name].coordinates
+    sizes[own["noise"]].append(own["sample_size"])
+  clean, noisy = sizes.values()
+  assert len(clean) == len(noisy) == 32
+  assert clean.count(20) > 24
+  assert noisy.count(80) > 24
 
 
 def run(module, directory, *arguments):
@@ -181,7 +207,7 @@ def test_parity_end_to_end(tmp_path):
     "--batch_size=64", "--max_steps=300", "--learning_rate=0.003",
   )  # fmt: skip
   output, rows = run("parity", tmp_path / "run", *arguments)
-  assert [row["task"] for row in rows] == ["parity_noise_0.1"] * 2
+  assert [row["task"] for row in rows] == ["parity"] * 2
   (cell,) = json.loads((tmp_path / "run/summary.json").read_text())
   assert cell["reached"] == 2  # one bit is learned
   assert cell["steps"] == sorted(int(row["samples"]) // 64 for row in rows)

@@ -16,7 +16,7 @@ from sepfx.errors import Interrupted
 from sepfx.models import Transformer
 from tests import small
 
-CELL = Cell("m", small.TRIAL)
+CELL = Cell(small.TRIAL)
 
 
 def states_of(value, num_lanes=3):
@@ -33,18 +33,16 @@ def states_of(value, num_lanes=3):
 def saved(path, *values):
   checkpoints = Checkpoints(path, every_seconds=60)
   for value in values:
-    group = InProgress(CELL, np.array([4, -1, 2]), states_of(value))
+    group = InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(value))
     checkpoints.save([group])
   return checkpoints
 
 
 def assert_is(restored, value):
-  assert set(restored) == {CELL.name}
-  own = restored[CELL.name]
-  assert set(own) == {4, 2}
+  assert set(restored) == {(CELL.name, 4), (CELL.name, 2)}
   for trial, lane in ((4, 0), (2, 2)):
     want = jax.tree.map(lambda a, lane=lane: a[lane], states_of(value))
-    chex.assert_trees_all_equal(own[trial], want)
+    chex.assert_trees_all_equal(restored[CELL.name, trial], want)
 
 
 def test_the_last_one_saved_is_read(tmp_path):
@@ -82,7 +80,7 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_read(tmp_path, damage,
   with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
     assert_is(checkpoints.restore([CELL]), 1)
   assert (tmp_path / "lanes-1.damaged").is_dir()
-  checkpoints.save([InProgress(CELL, np.array([4, -1, 2]), states_of(5))])
+  checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(5))])
   assert_is(checkpoints.restore([CELL]), 5)
 
 
@@ -98,7 +96,7 @@ def test_one_that_cannot_be_written_leaves_those_before(tmp_path):
   checkpoints = saved(tmp_path / "c", 1)
   (tmp_path / "c" / "lanes-1").write_text("in the way")
   with pytest.raises(OSError, match="lanes-1"):
-    checkpoints.save([InProgress(CELL, np.array([4, -1, 2]), states_of(2))])
+    checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(2))])
   assert_is(checkpoints.restore([CELL]), 1)
 
 
@@ -108,7 +106,7 @@ class Steps(Watcher):
   def __init__(self):
     self.dispatches = []
 
-  def advanced(self, cell, steps):
+  def advanced(self, cells, steps):
     self.dispatches.append(int(steps.sum()))
 
 
@@ -147,7 +145,7 @@ def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
   )
   with pytest.raises(Interrupted):
     list(stopped_run)
-  stopped = Checkpoints(tmp_path, 60).restore([SHORT])[SHORT.name]
+  stopped = Checkpoints(tmp_path, 60).restore([SHORT])
   assert len(stopped) == before[0] * before[1]
   steps = [int(state.step) for state in stopped.values()]
   assert any(step % small.PROTOCOL.check_every for step in steps)  # between two checks

@@ -167,7 +167,7 @@ def with_gap(params, gap):
 def passes(module):
   """The direct pass and the table's, compiled."""
   direct = jax.jit(lambda p, bits: module.apply({"params": p}, bits))
-  table = jax.jit(lambda p, bits: module.apply({"params": p}, bits, method="tabulated"))
+  table = jax.jit(lambda p, bits: module.apply({"params": p}, bits, method="evaluate"))
   return direct, table
 
 
@@ -210,7 +210,7 @@ def test_table_in_lanes_of_which_one_takes_the_direct_pass():
   bits, params = draw(module, 20, 12)
   wide = with_gap(params, 200)
   both = jax.tree.map(lambda *a: jnp.stack(a), params, wide)
-  table = jax.vmap(lambda p: module.apply({"params": p}, bits, method="tabulated"))(both)
+  table = jax.vmap(lambda p: module.apply({"params": p}, bits, method="evaluate"))(both)
   for own, logits in zip((params, wide), table, strict=True):
     np.testing.assert_allclose(
       logits, agree(module, own, bits, np.float32), rtol=1e-4, atol=1e-4
@@ -225,6 +225,9 @@ def test_what_it_refuses():
   ):
     with pytest.raises(InvalidSetting, match=setting):
       module.init(jax.random.key(0), bits)
-  deep = ClsTransformer(num_layers=2)
-  with pytest.raises(ValueError, match="num_layers"):
-    deep.init(jax.random.key(0), bits, method="tabulated")
+
+
+def test_deep_models_are_evaluated_by_the_direct_pass():
+  module = ClsTransformer(num_layers=2, num_heads=2, width=8)
+  bits, params = draw(module, 1100, 5)  # more than a chunk
+  agree(module, params, bits, np.float32)

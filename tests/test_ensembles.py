@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, Watcher, grid, host_loop, run
+from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, START
 from sepfx.models import GRU
@@ -27,10 +27,18 @@ def results(cell, **settings):
 
 def cell_of(model, name):
   protocol = dataclasses.replace(small.PROTOCOL, max_samples=16 * 5 * 15)
-  trial = dataclasses.replace(small.TRIAL, model=model, protocol=protocol)
-  return Cell(name, trial)
+  trial = dataclasses.replace(
+    small.TRIAL, model=model, protocol=protocol, model_name=name
+  )
+  return Cell(trial)
 
 
+def leaves(trial, num_lanes):
+  """The leaves of lanes that all run this trial."""
+  return tuple(np.stack([leaf] * num_lanes) for leaf in leaves_of(trial))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "model",
   [small.MODEL, pytest.param(GRU(units=8), marks=pytest.mark.faults)],
@@ -46,10 +54,11 @@ def test_a_trial_is_the_same_bits_in_any_ensemble(model):
     np.testing.assert_array_equal(alone[k].curve, among[k].curve)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
 def test_lanes_are_a_python_loop_over_trials(mapped):
   # Five trials in four lanes on two devices: one lane is refilled, others run dry.
-  cell = Cell("m", small.TRIAL)
+  cell = Cell(small.TRIAL)
   seeds = cell.seeds(3, 5)
   key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
   lanes = Lanes(cell.trial, jax.devices(), 2, mapped=mapped)
@@ -58,7 +67,9 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
   refill = np.full(4, START)
   while any(k >= 0 for k in in_lane):
     own = jax.tree.map(lambda a, k=tuple(in_lane): a[np.array(k)], key_data)
-    report = jax.device_get(lanes.advance(own, refill, 3 * lanes.quantum + 10))
+    steps = 3 * lanes.quantum + 10
+    dispatched = lanes.advance(own, leaves(cell.trial, 4), refill, steps)
+    report = jax.device_get(dispatched)
     refill = np.full(4, CONTINUE)
     for lane, k in enumerate(in_lane):
       if k >= 0 and not report.active[lane]:
@@ -87,9 +98,10 @@ class Poisoned(QSTR):
     return jax.tree.map(lambda a: jnp.where(bad, jnp.nan, a), planted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_trial_of_nan_leaves_its_neighbours_alone(mapped):
-  seeds = Cell("m", small.TRIAL).seeds(3, 4)
+  seeds = Cell(small.TRIAL).seeds(3, 4)
   key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
   reports = []
   for poison in (0, int(key_data[1][2, -1])):  # nobody's; trial 2's
@@ -98,7 +110,8 @@ def test_a_trial_of_nan_leaves_its_neighbours_alone(mapped):
       small.TRIAL, task=task, test_task=task, model=small.Linear()
     )
     lanes = Lanes(trial, jax.devices()[:1], 4, mapped=mapped)
-    reports.append(jax.device_get(lanes.advance(key_data, np.full(4, START), 40)))
+    own = leaves(trial, 4)
+    reports.append(jax.device_get(lanes.advance(key_data, own, np.full(4, START), 40)))
   healthy, poisoned = reports
   assert not healthy.diverged_at.any()
   assert poisoned.diverged_at[2] == 1
@@ -157,9 +170,9 @@ def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
 
   monkeypatch.setattr(host_loop, "Lanes", Program)
   cell = cell_of(small.Linear(), "m")
-  host_loop._Compiler([Accelerator()], lanes=0)(cell)
+  host_loop._Compiler([Accelerator()], lanes=0)(cell.trial)
   assert made == [32, 16, 8]  # a program may take three tenths of the memory
-  host_loop._Compiler([Accelerator()], lanes=64)(cell)
+  host_loop._Compiler([Accelerator()], lanes=64)(cell.trial)
   assert made == [32, 16, 8, 64]  # what is asked for is tried
 
 
@@ -176,12 +189,12 @@ def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   # Three trials on two devices: when one is left, the other device goes on.
   monkeypatch.setattr(host_loop, "ThreadPoolExecutor", AtOnce)
   monkeypatch.setattr(host_loop, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
-  cells = [cell_of(small.Linear(), name) for name in ("a", "b")]
   seen = []
 
   class Order(Watcher):
-    def advanced(self, cell, steps):
-      seen.append((cell.model_name, np.flatnonzero(steps).tolist()))
+    def advanced(self, cells, steps):
+      (name,) = {cell.coordinates["model"] for cell in cells if cell}
+      seen.append((name, np.flatnonzero(steps).tolist()))
 
     def ended(self, result):
       seen.append(("ended", result.name))
@@ -189,10 +202,10 @@ def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   protocol = dataclasses.replace(
     small.PROTOCOL, thresholds=(1e-3,), max_samples=16 * 5 * 6
   )
-  cells = [
-    dataclasses.replace(cell, trial=dataclasses.replace(cell.trial, protocol=protocol))
-    for cell in cells
-  ]
+  cells = []
+  for name in ("a", "b"):  # of two structures, since the name is part of it
+    cell = cell_of(small.Linear(), name)
+    cells.append(Cell(dataclasses.replace(cell.trial, protocol=protocol)))
   ended = [
     result.name
     for result in run(cells, seed=0, num_trials=3, watchers=[Order()], lanes=1)
@@ -218,14 +231,19 @@ def test_seeds_depend_on_seed_cell_and_index_alone():
   for a, b in zip(few, many, strict=True):
     np.testing.assert_array_equal(a, b[:3])
     assert len({tuple(key) for key in b}) == 7
-  other_model = data(dataclasses.replace(cell, model_name="n").seeds(0, 3))
+  other = cell_of(small.MODEL, "n")
+  other_model = data(other.seeds(0, 3))
   other_seed = data(cell.seeds(1, 3))
-  for other in (other_model, other_seed):
-    assert not np.any(np.all(other[0] == few[0], axis=1))
+  for another in (other_model, other_seed):
+    assert not np.any(np.all(another[0] == few[0], axis=1))
   shared_draw = dataclasses.replace(cell, task_draw="shared")
   _, planted = data(shared_draw.seeds(0, 4))
   assert len({tuple(key) for key in planted}) == 1
-  _, elsewhere = data(dataclasses.replace(shared_draw, model_name="n").seeds(0, 4))
+  # Fields of a model, and axes, are not in the key.
+  wider = cell_of(small.MODEL, "m:width=30")
+  for paired in (wider, dataclasses.replace(cell, axes={"noise": 0.1})):
+    np.testing.assert_array_equal(data(paired.seeds(0, 3))[0], few[0])
+  _, elsewhere = data(dataclasses.replace(other, task_draw="shared").seeds(0, 4))
   np.testing.assert_array_equal(planted, elsewhere)
 
 
@@ -237,7 +255,7 @@ def test_measure_needs_neither_flags_nor_files():
     small.TASK, [small.Linear()], [4, 3], protocol, num_trials=2, task_draw="shared",
     test_task=dataclasses.replace(small.TASK, indices=shared),
   )  # fmt: skip
-  frame = pd.DataFrame(records)
+  frame = pd.DataFrame(records.table)
   assert list(frame.columns) == [
     "task", "model", "length", "trial", "threshold", "samples", "outcome",
   ]  # fmt: skip
@@ -254,21 +272,34 @@ def test_measure_needs_neither_flags_nor_files():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"models": []}, "models: got"),
-    ({"lengths": []}, "lengths: got"),
-    ({"lengths": [1, 4]}, "lengths: got 1"),
+    ({"models": []}, "model: got"),
+    ({"lengths": []}, "length: got"),
+    ({"lengths": [1, 4]}, "length: got 1"),
     ({"task_draw": "once"}, "task_draw: got 'once'"),
-    ({"num_heads": 0}, "num_heads: got 0"),
+    ({"models": "transformer:num_heads=0"}, "num_heads"),
     ({"protocol": Online(thresholds=(0.5, 1.0))}, "thresholds: got 1.0, takes .*best"),
-    ({"models": [small.Linear(), small.Linear(name="x")]}, "models: got"),
+    ({"models": [small.Linear(), small.Linear()]}, "model: got 'Linear', takes models"),
+    ({"models": [small.Linear(name="a/b")]}, "model: got .*, takes .*slash"),
+    ({"axes": {"code_dim": []}}, "code_dim: got .*, takes at least one value"),
   ],
 )
 def test_bad_grids_are_refused(settings, message):
-  settings = {
-    "models": ["transformer"], "lengths": [4], "protocol": Online(), **settings,
-  }  # fmt: skip
+  settings = {"models": ["transformer"], "lengths": [4], **settings}
   with pytest.raises(InvalidSetting, match=message):
-    grid(small.TASK, **settings)
+    measure(small.TASK, **settings)
+
+
+def test_a_grid_is_a_product_of_axes():
+  def build(length, noise):
+    task = dataclasses.replace(small.TASK, length=length)
+    return small.PROTOCOL.trial(task, task, small.Linear(), "m")
+
+  cells = grid(build, {"length": [3, 4], "noise": [0, 0.5]})
+  assert [cell.name for cell in cells] == [
+    f"task=qstr/model=m/length={length}/noise={noise}"
+    for length in (3, 4)
+    for noise in ("0", "0.5")
+  ]
 
 
 @pytest.mark.parametrize(
@@ -283,4 +314,4 @@ def test_bad_grids_are_refused(settings, message):
 def test_bad_runs_are_refused(settings, message):
   settings = {"seed": 0, "num_trials": 1, **settings}
   with pytest.raises(InvalidSetting, match=message):
-    run([Cell("m", small.TRIAL)], **settings)
+    run([Cell(small.TRIAL)], **settings)

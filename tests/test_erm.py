@@ -11,9 +11,8 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from sepfx.ensembles import Cell, columns, grid, measure, run
+from sepfx.ensembles import Cell, columns, measure, run
 from sepfx.errors import InvalidSetting
-from sepfx.models import ClsTransformer
 from sepfx.tasks import QSTR, SparseBoolean
 from sepfx.training import ERM, Online, adam_with_kernel_decay, projected
 from tests import small
@@ -32,11 +31,11 @@ class Logistic(nn.Module):
 
 TASK = SparseBoolean(length=6, sparsity=2)
 PROTOCOL = ERM(
-  num_samples=40,
+  sample_size=40,
   threshold=0.02,
   optimizer=optax.adamw(3e-2),
   check_every=5,
-  num_test=700,  # more than a chunk of `predict_many`, and no multiple
+  num_test=700,  # more than a chunk, and no multiple
   max_steps=103,
 )
 TRIAL = PROTOCOL.trial(TASK, TASK, Logistic())
@@ -52,7 +51,7 @@ def plain_trial(trial, own, steps):
   weights_key, data_key, test_key, _ = jax.random.split(own.trial, 4)
   sample_key, _ = jax.random.split(data_key)
   planted = trial.task.init(own.task)
-  train = trial.task.sample(sample_key, planted, protocol.num_samples)
+  train = trial.task.sample(sample_key, planted, protocol.sample_size)
   test = trial.task.sample(test_key, planted, protocol.num_test)
   params = trial.model.init(weights_key, train.bits)["params"]
   state = protocol.optimizer.init(params)
@@ -119,7 +118,7 @@ def test_run_to_end_is_the_same_trial_carried_on():
 
 def test_censored_and_diverged():
   few = dataclasses.replace(
-    TRIAL, protocol=dataclasses.replace(PROTOCOL, threshold=1e-9, num_samples=5)
+    TRIAL, protocol=dataclasses.replace(PROTOCOL, threshold=1e-9, sample_size=5)
   )
   state = small.run_to_end(few, small.seeds(0))
   (verdict,) = few.outcomes(state)
@@ -225,7 +224,9 @@ def test_prompts_too():
   """Risk against n for a fixed sample of qSTR."""
   protocol = ERM(threshold=0.5, check_every=5, num_test=300, max_steps=20)
   task = QSTR(length=3, token_dim=2)
-  records = measure(task, [small.Linear()], [3], protocol, sample_sizes=[4], num_trials=2)
+  records = measure(
+    task, [small.Linear()], [3], protocol, axes={"sample_size": [4]}, num_trials=2
+  ).table
   assert records.dtype.names == (
     "task", "model", "length", "sample_size", "trial", "risk", "steps", "outcome",
   )  # fmt: skip
@@ -236,8 +237,14 @@ def test_prompts_too():
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_an_ensemble_is_its_trials(lanes):
-  cell = Cell("m", TRIAL)
-  assert columns(cell)[-5:] == ("sample_size", "trial", "accuracy", "steps", "outcome")
+  cell = Cell(dataclasses.replace(TRIAL, model_name="m"))
+  assert tuple(columns([cell]))[-5:] == (
+    "sample_size",
+    "trial",
+    "accuracy",
+    "steps",
+    "outcome",
+  )
   results = {r.trial: r for r in run([cell], seed=0, num_trials=3, lanes=lanes)}
   seeds = cell.seeds(0, 3)
   for k in range(3):
@@ -249,24 +256,28 @@ def test_an_ensemble_is_its_trials(lanes):
 
 
 def test_cells_of_a_grid_differ_in_their_sample_size():
-  cells = grid(TASK, [ClsTransformer(width=8, num_heads=2)], [6, 5], ERM(),
-               sample_sizes=[30, 20])  # fmt: skip
-  assert [cell.coordinates["sample_size"] for cell in cells] == [20, 30, 20, 30]
-  assert cells[0].name == "task=and/model=ClsTransformer/length=5/sample_size=20"
-  with pytest.raises(InvalidSetting, match=r"sample_sizes: got \[20\], takes nothing"):
-    grid(TASK, [Logistic()], [6], Online(thresholds=(0.1,)), sample_sizes=[20])
-  with pytest.raises(InvalidSetting, match=r"uniform_fractions: got \[0.5\], takes"):
-    grid(TASK, [Logistic()], [6], ERM(), uniform_fractions=[0.5])
-  with pytest.raises(InvalidSetting, match=r"the error of the best constant"):
-    grid(TASK, [Logistic()], [6], ERM(threshold=0.25))
-  with pytest.raises(InvalidSetting, match=r"inputs \[2, 6\] to outputs \[2, 2\]"):
-    grid(TASK, [small.Linear()], [6], ERM())
+  found = measure(
+    TASK, [Logistic()], [6, 5], dataclasses.replace(PROTOCOL, max_steps=5),
+    axes={"sample_size": [20, 30]}, num_trials=1,
+  )  # fmt: skip
+  assert found.table["sample_size"].tolist() == [20, 30, 20, 30]
+  assert found.names()[0] == "task=and/model=Logistic/length=5/sample_size=20/trial=0"
+  for models, protocol, message in (
+    (Logistic(), Online(thresholds=(0.1,)), "sample_size: got 20, takes a field of"),
+    (Logistic(), ERM(threshold=0.25), "the error of the best constant"),
+    (small.Linear(), ERM(), r"inputs \[2, 6\] to outputs \[2, 2\]"),
+  ):
+    with pytest.raises(InvalidSetting, match=message):
+      measure(TASK, models, 6, protocol, axes={"sample_size": [20]})
 
 
 @pytest.mark.parametrize(
   ("setting", "settings"),
   [
-    ("num_samples", {"num_samples": 0}),
+    ("sample_size", {"sample_size": 0}),
+    ("watched", {"watched": "accuracy"}),
+    ("l2", {"l2": -0.1}),
+    ("init_scale", {"init_scale": 0.0}),
     ("threshold", {"threshold": 0.0}),
     ("threshold", {"threshold": float("nan")}),
     ("batch_size", {"batch_size": 101}),

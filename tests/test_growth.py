@@ -27,6 +27,7 @@ FIRST = ("--models=tests.small:Linear", "--lengths=3", "--num_trials=2")
 WHOLE = (
   "--models=tests.small:Linear,tests.small:ffn", "--lengths=3,4", "--num_trials=4",
 )  # fmt: skip
+pytestmark = pytest.mark.slow
 FILES = ("trials.csv", "curves.npz", "summary.json", "figure.png")
 
 
@@ -97,7 +98,6 @@ def test_in_any_order(tmp_path, at_once):
   assert len(sepfx.load(tmp_path).all_curves) == 16
 
 
-@pytest.mark.slow
 def test_killed_in_between(tmp_path, tmp_path_factory):
   cache = tmp_path_factory.mktemp("cache")
   lasting = ("--thresholds=0.3", "--check_every=20", "--max_samples=320000")

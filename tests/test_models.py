@@ -325,17 +325,6 @@ def test_classifiers_of_bits():
   )
 
 
-@pytest.mark.parametrize("n", [3, 500, 1201])
-def test_many_inputs_are_the_same_in_chunks(n):
-  module = FeedForward((4,), num_outputs=2)
-  inputs = jax.random.normal(jax.random.key(0), (n, 3, 2))
-  params = module.init(jax.random.key(1), inputs)["params"]
-  many = models.predict_many(module, params, inputs)
-  np.testing.assert_allclose(
-    many, models.predict(module, params, inputs), rtol=1e-5, atol=1e-6
-  )
-
-
 class Doubling(nn.Module):
   @nn.compact
   def __call__(self, inputs):
@@ -345,6 +334,33 @@ class Doubling(nn.Module):
 def test_build_takes_a_factory():
   module = models.build("tests.test_models:Doubling", QSTR(length=4, token_dim=2))
   assert type(module).__name__ == "Doubling"
+
+
+def test_build_takes_fields():
+  task = QSTR(length=4, token_dim=2)
+  assert models.build("transformer:num_heads=2:width=7", task) == models.Transformer(
+    num_heads=2, width=7
+  )
+  built = models.build("ffn:hidden_widths=5x6", task, {"scheme": "flax"})
+  assert built == FeedForward((5, 6), scheme="flax")
+  inside = models.build("gru:units=3", SparseBoolean())
+  assert inside == OnBits(models.GRU(units=3, num_outputs=2))
+  for name, message in (
+    ("transformer:heads=2", "takes the fields num_heads, .* of transformer"),
+    ("transformer:num_heads=2.5", "takes an integer"),
+    ("transformer:num_heads=2:num_heads=3", "takes NAME:FIELD=VALUE"),
+    ("num_heads=2:transformer", "takes NAME:FIELD=VALUE"),
+    ("transformer:head_dim=x", "takes an integer or none"),
+  ):
+    with pytest.raises(InvalidSetting, match=message):
+      models.build(name, task)
+
+
+def test_records_tell_modules_of_one_class_apart():
+  assert models.record_name(models.GRU()) == "GRU"
+  assert models.record_name(models.GRU(units=3)) == "GRU:units=3"
+  assert models.record_name(FeedForward((5, 6))) == "FeedForward:hidden_widths=5x6"
+  assert models.record_name(models.GRU(units=3, name="small")) == "small"
 
 
 @pytest.mark.parametrize(
@@ -357,7 +373,7 @@ def test_build_takes_a_factory():
   ],
 )
 def test_build_refuses(name):
-  with pytest.raises(InvalidSetting, match=f"models: got '{name}', takes"):
+  with pytest.raises(InvalidSetting, match=f"model: got '{name}', takes"):
     models.build(name, QSTR(length=4, token_dim=2))
 
 

@@ -124,6 +124,7 @@ def test_task_model_and_probe_from_outside(lab):
   assert "norm_Dense_0_kernel" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("argument", "message"),
   [

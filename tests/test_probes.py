@@ -47,6 +47,7 @@ def test_gradient_is_of_what_is_minimised():
   assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_risk_on_another_distribution_and_length():
   trial = small.TRIAL
   params, world, key = ended(trial)

@@ -13,9 +13,10 @@ def test_there_are_two_examples():
   assert len(BLOCKS) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_example_runs(block):
   names = {"__name__": "readme"}
   exec(compile(block, "README.md", "exec"), names)
   if "records" in names:
-    assert set(names["records"]["outcome"]) == {"reached"}
+    assert set(names["records"].table["outcome"]) == {"reached"}

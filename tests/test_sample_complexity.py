@@ -1,18 +1,23 @@
 """The command line: what it refuses, what it writes, and that it goes on."""
 
 import csv
+import io
 import json
 import pathlib
 import re
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
+import rich.console
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import beside, running, sample_complexity
+from experiments import published, running, tables
+from experiments.sample_complexity import STUDY
+from experiments.settings import from_stored
 from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
@@ -20,10 +25,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 PRESETS = sorted((ROOT / "experiments/flags").glob("[!b]*.cfg"))  # not boolean_*
 
 
-def parse(*arguments):
-  flags.FLAGS.unparse_flags()
-  flags.FLAGS(["program", *arguments])
-  return sample_complexity._settings()
+def cells_of(*arguments):
+  return STUDY.cells(STUDY.chosen(arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +41,8 @@ def _fresh_flags():
     (["--models=tranformer"], "models: got 'tranformer', takes transformer, ffn"),
     (["--models="], "models: got"),
     (["--models=tests.small:nothing"], "models: got"),
-    (["--lengths=1,4"], "lengths: got"),
-    (["--lengths=four"], "lengths: got 'four', takes integers >= 2"),
+    (["--lengths=1,4"], "lengths: got 1, takes an integer >= 2"),
+    (["--lengths=four"], "lengths: got 'four', takes an integer"),
     (["--lengths="], "lengths: got"),
     (["--lengths=4,6", "--sparsity=5"], "sparsity: got 5"),
     (["--sparsity=0"], "sparsity: got 0"),
@@ -47,13 +50,44 @@ def _fresh_flags():
     (["--batch_size=0"], "batch_size: got 0"),
     (["--check_every=-1"], "check_every: got -1"),
     (["--num_test=0"], "num_test: got 0"),
-    (["--num_heads=0"], "num_heads: got 0"),
+    (["--models=transformer:num_heads=0"], "models: got 'transformer:num_heads=0'"),
+    (
+      ["--models=transformer:num_heads=x"],
+      "models: got 'transformer:num_heads=x', takes an int",
+    ),
+    (["--models=transformer:heads=1"], "takes the fields num_heads, parametrization"),
+    (["--width=20"], "width: got 20, takes a field of .*, the model ffn"),
+    (["--width=20", "--models=transformer,gru"], "a field of .*, the model gru, "),
+    (
+      ["--widht=20"],
+      "widht: got 20, takes a field of the task qstr, the model transformer, "
+      "the protocol Online, its optimizer",
+    ),
+    (["--models=transformer", "--width=20.5"], "width: got '20.5', takes an integer"),
+    (["--width="], "width: got '', takes at least one value"),
+    (["--width=20,,30"], "width: got '20,,30', takes at least one value"),
+    (["--width=20", "--width=30"], "width: got '30', takes its values in one flag"),
+    (["--width", "20"], "argument: got '--width', takes a flag .* or --FIELD=VALUE"),
+    (["--batch_size=8,8.5"], "batch_size: got '8.5', takes an integer"),
+    (["--learning_rate="], "learning_rate: got '', takes at least one value"),
+    (["--seed=0,1"], "seed: got '0,1', takes one value: it cannot be an axis"),
+    (["--max_samples=10000,20000"], "max_samples: .* takes one value: it cannot be"),
+    (["--num_trials=2,3"], "num_trials: got '2,3', takes one value"),
+    (["--check_every=5,10"], "check_every: got '5,10', takes one value"),
+    (["--optimizer=adamx"], "optimizer: got 'adamx', takes adamw, or the name"),
+    (["--optimizer=adamw:rate=1"], "takes the fields learning_rate, .* of adamw"),
+    (["--task=qstrs"], "task: got 'qstrs', takes qstr, simple_qstr, package"),
+    (["--link=cubic"], "link: got 'cubic', takes one of linear, mean"),
+    (["--codes=morse"], "codes: got 'morse', takes one of rademacher"),
+    (["--task_draw=once"], "task_draw: got 'once', takes one of per_trial, shared"),
+    (["--test_distribution=odd"], "test_distribution: got 'odd', takes one of matched"),
+    (["--screen=maybe"], "screen: got 'maybe', takes true or false"),
     (["--thresholds=0.5,0"], "thresholds: got 0.0"),
-    (["--thresholds=low"], "thresholds: got 'low', takes positive numbers"),
+    (["--thresholds=low"], "thresholds: got 'low', takes a number"),
     (["--thresholds=1"], "thresholds: got 1.0, takes numbers below 1, the error"),
     (["--link=mean", "--sparsity=2", "--thresholds=0.5"], "thresholds: got 0.5"),
     (["--uniform_fractions=1"], "uniform_fractions: got 1.0, takes numbers between"),
-    (["--uniform_fractions=half"], "uniform_fractions: got 'half', takes numbers"),
+    (["--uniform_fractions=half"], "uniform_fractions: got 'half', takes a number"),
     (
       ["--uniform_fractions=0.5", "--link=relu_teacher"],
       r"uniform_fractions: got \[0.5\], takes nothing for this task",
@@ -67,7 +101,7 @@ def _fresh_flags():
 )
 def test_bad_flags_are_refused(arguments, message):
   with pytest.raises(InvalidSetting, match=message):
-    sample_complexity._cells(parse(*arguments))
+    cells_of(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -91,49 +125,134 @@ def test_bad_flags_are_refused(arguments, message):
   ],
 )
 def test_bad_ways_of_running_are_refused(arguments, message):
-  parse(*arguments)
+  flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
     running.start()
 
 
-@pytest.mark.parametrize(
-  "flag", ["task", "link", "codes", "task_draw", "test_distribution"]
-)
-def test_unknown_names_are_refused(flag):
-  with pytest.raises(
-    flags.IllegalFlagValueError, match=f"flag --{flag}=nonsense: .*should be"
-  ):
-    parse(f"--{flag}=nonsense")
-
-
 def test_lists_are_sorted_once_each():
-  settings = parse("--lengths=8,4,8", "--thresholds=0.1,0.7,0.1", "--models=ffn,gru,ffn")
-  assert settings["lengths"] == [4, 8]
-  assert settings["thresholds"] == [0.7, 0.1]
-  assert settings["models"] == ["ffn", "gru"]
+  chosen = STUDY.chosen(
+    ["--lengths=8,4,8", "--thresholds=0.1,0.7,0.1", "--models=ffn,gru,ffn"]
+  )
+  assert chosen.values["length"] == (4, 8)
+  assert chosen.one("thresholds") == (0.7, 0.1)
+  assert chosen.values["model"] == ("ffn", "gru")
+  assert STUDY.chosen(["--learning_rate=1e-3,0.001"]).one("learning_rate") == 1e-3
+  assert STUDY.chosen(["--width=20,20.0"]).further == {"width": (20,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
 def test_presets_say_what_they_are(preset):
   check_preset_says_what_it_is(preset)
-  cells = sample_complexity._cells(parse(f"--flagfile={preset}"))
-  assert cells
-  sample_complexity._read_published(flags.FLAGS.published)
+  chosen = STUDY.chosen([f"--flagfile={preset}"])
+  assert STUDY.cells(chosen)
+  published.read(chosen.one("published"))
 
 
 def test_fractions_become_thresholds_of_their_length():
-  cells = sample_complexity._cells(
-    parse("--models=ffn", "--lengths=2,4", "--uniform_fractions=0.5,0.8")
-  )
+  cells = cells_of("--models=ffn", "--lengths=2,4", "--uniform_fractions=0.5,0.8")
   thresholds = [cell.trial.protocol.thresholds for cell in cells]
   assert thresholds == [(0.7, 0.8 * 0.5, 0.5 * 0.5), (0.7, 0.8 * 0.75, 0.5 * 0.75)]
 
 
+def test_any_setting_is_an_axis():
+  cells = cells_of(
+    "--models=transformer,transformer:num_heads=2", "--lengths=4", "--token_dim=2",
+    "--learning_rate=3e-3,1e-3", "--width=10,20", "--encoding_prefactor=false,true",
+  )  # fmt: skip
+  assert len(cells) == 2 * 2 * 2 * 2
+  assert cells[0].name == (
+    "task=qstr/model=transformer/length=4/learning_rate=0.001/"
+    "encoding_prefactor=False/width=10"
+  )
+  assert {cell.trial.model.width for cell in cells} == {10, 20}
+  rates = {cell.trial.protocol.optimizer.learning_rate for cell in cells}
+  assert rates == {1e-3, 3e-3}
+  keys = {tuple(np.ravel(jax.random.key_data(c.seeds(0, 2).trial))) for c in cells}
+  assert len(keys) == 1  # all of them are paired
+  # The rates of one model, width and encoding are one program.
+  assert len({jax.tree.structure(cell.trial) for cell in cells}) == 2 * 2 * 2
+
+
+def test_values_that_are_no_numbers_keep_their_order():
+  cells = cells_of(
+    "--models=tests.small:Linear",
+    "--lengths=4",
+    "--code_dim=8,none",
+    "--link=mean,linear",
+  )
+  axes = [(cell.coordinates["code_dim"], cell.coordinates["link"]) for cell in cells]
+  assert axes == [(8, "mean"), (8, "linear"), ("None", "mean"), ("None", "linear")]
+  assert [cell.trial.task.code_dim for cell in cells] == [8, 8, None, None]
+
+
+def test_a_field_of_the_specification_is_that_models_own():
+  cells = cells_of("--models=transformer:num_heads=2,ffn,transformer", "--lengths=4")
+  assert [cell.coordinates["model"] for cell in cells] == [
+    "transformer:num_heads=2", "ffn", "transformer",
+  ]  # fmt: skip
+  two, _, one = (cell.trial.model for cell in cells)
+  assert (two.num_heads, one.num_heads) == (2, 1)
+  # As a further field it is an axis; either way the trials are paired.
+  axis = cells_of("--models=transformer", "--num_heads=1,2", "--lengths=4")
+  assert [cell.coordinates["num_heads"] for cell in axis] == [1, 2]
+  assert [cell.trial.model.num_heads for cell in axis] == [1, 2]
+  keys = [jax.random.key_data(cell.seeds(0, 2).trial) for cell in (cells[0], *axis)]
+  np.testing.assert_array_equal(keys[0], keys[1])
+  np.testing.assert_array_equal(keys[0], keys[2])
+
+
+def test_settings_are_read_again_as_they_were_stored():
+  chosen = STUDY.chosen(
+    [
+      "--models=transformer", "--lengths=4,8", "--learning_rate=1e-3,3e-3", "--width=20",
+      "--code_dim=8", "--l2=none,0.1", "--thresholds=0.5,0.7", "--noscreen",
+    ]
+  )  # fmt: skip
+  stored = json.loads(json.dumps(chosen.stored()))
+  assert stored["learning_rate"] == [1e-3, 3e-3]
+  assert (stored["models"], stored["lengths"]) == (["transformer"], [4, 8])
+  assert (stored["width"], stored["code_dim"], stored["screen"]) == (20, 8, False)
+  assert "published" not in stored
+  again = from_stored(STUDY.settings, stored)
+  assert again == chosen
+  names = [cell.name for cell in STUDY.cells(chosen)]
+  assert [cell.name for cell in STUDY.cells(again)] == names
+
+
+def test_tables_stand_along_the_axis_of_the_figure():
+  level = {"threshold": 0.7, "fraction": None}
+  cell = {
+    "series": "gru", "low": 90, "high": 110, "restricted": False, "reached": 2,
+    "trials": 2,
+  }  # fmt: skip
+  summary = {
+    "against": "learning_rate",
+    "levels": [{"value": 0.7, "of_uniform": False}],
+    "cells": [
+      {**level, **cell, "learning_rate": 3e-3, "mean": 100.0},
+      {**level, **cell, "learning_rate": 1e-3, "mean": 2000.0, "reached": 1},
+    ],
+    "exponents": [{**level, "series": "gru", "c": -0.5, "low": -0.6, "high": -0.4}],
+  }
+  console = rich.console.Console(record=True, width=100, file=io.StringIO())
+  for part in tables.means(summary):
+    console.print(part)
+  text = console.export_text()
+  lines = [re.findall(r"[^\s│┃]+", line) for line in text.splitlines()]
+  assert ["learning_rate", "gru"] in lines
+  first = lines.index(["0.001", "2,000", "[90,", "110]", "(1/2", "reached)"])
+  assert lines[first + 1] == ["0.003", "100", "[90,", "110]"]
+  assert ["c", "-0.50", "[-0.60,", "-0.40]"] in lines
+  assert "n ~ learning_rate^c" in text
+
+
 def test_published_values_are_known_by_name():
-  points = sample_complexity._read_published("figure_1a")
+  points = published.read("figure_1a")
   assert points["ffn", 0.7][-1] == (12, 115300)
   with pytest.raises(InvalidSetting, match=r"published: got 'fig9', takes .*figure_1a"):
-    sample_complexity._read_published("fig9")
+    STUDY.cells(STUDY.chosen(["--published=fig9"]))
 
 
 SMALL_RUN = (
@@ -152,6 +271,7 @@ def run(tmp_path, *arguments, **kwargs):
   return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **kwargs)
 
 
+@pytest.mark.slow
 def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   done = run(tmp_path)
   assert done.returncode == 0, done.stderr
@@ -194,14 +314,14 @@ def test_one_figure_of_several_runs(tmp_path):
   other_lengths(directory, tmp_path / "second", {2: 4, 3: 5})
   second = ("--lengths=4,5", f"--beside={directory}")
   for arguments, message in (
-    (["--lengths=3,4"], "takes runs of other cells; task=qstr/model=tests"),
-    (["--seed=1"], r"takes runs that differ in models, .* in seed \(there 0, here 1\)"),
+    (["--lengths=3,4"], "takes runs of other cells; .*length=3"),
+    (["--seed=1"], r"takes runs that differ in axes, .* in seed \(there 0, here 1\)"),
     ([f"--beside={tmp_path}"], r"takes directories of complete runs \("),
+    (["--against=model"], "^--against: got 'model', takes one of the numeric axes"),
   ):
-    settings = parse(*SMALL_RUN, *second, *arguments)
-    cells = sample_complexity._cells(settings)
-    with pytest.raises(InvalidSetting, match=f"^beside: got .*, {message}"):
-      beside.read(settings, cells, sample_complexity._MAY_DIFFER)
+    refused = run(tmp_path, *second, *arguments, f"--output_dir={tmp_path / 'third'}")
+    assert refused.returncode == 2
+    assert re.search(message, refused.stderr.removeprefix("error: ")), refused.stderr
   drawn = run(tmp_path, *second, f"--output_dir={tmp_path / 'second'}")
   assert drawn.returncode == 0, drawn.stderr
   together = json.loads((tmp_path / "second" / "summary.json").read_text())["cells"]
@@ -209,6 +329,22 @@ def test_one_figure_of_several_runs(tmp_path):
   assert [cell["fraction"] for cell in together] == 8 * [None] + 4 * [0.9]
   own = (tmp_path / "second" / "trials.csv").read_text()
   assert {line.split(",")[2] for line in own.splitlines()[1:]} == {"4", "5"}
+  # At another rate the same cells are others: what differs is a column and a series.
+  rate = ("--learning_rate=0.02", "--max_samples=1600", f"--beside={directory}")
+  faster = run(tmp_path, *rate, f"--output_dir={tmp_path / 'faster'}")
+  assert faster.returncode == 0, faster.stderr
+  summary = json.loads((tmp_path / "faster" / "summary.json").read_text())
+  assert {(c["learning_rate"], c["budget"]) for c in summary["cells"]} == {
+    (0.01, 3200), (0.02, 1600),
+  }  # fmt: skip
+  assert len({c["series"] for c in summary["cells"]}) == 2
+  along = run(
+    tmp_path, *rate, "--against=learning_rate", f"--output_dir={tmp_path / 'faster'}"
+  )
+  assert along.returncode == 0, along.stderr
+  summary = json.loads((tmp_path / "faster" / "summary.json").read_text())
+  series = {c["series"] for c in summary["cells"]}
+  assert series == {f"tests.small:Linear, length={n}" for n in (2, 3)}
 
 
 def other_lengths(source, target, lengths):
@@ -237,6 +373,7 @@ def other_lengths(source, target, lengths):
   np.savez(target / "curves.npz", **renamed)
 
 
+@pytest.mark.slow
 def test_impossible_codes_stop_the_program(tmp_path):
   refused = run(tmp_path, "--codes=incoherent", "--code_dim=1", "--lengths=6")
   assert refused.returncode == 2

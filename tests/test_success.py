@@ -1,5 +1,6 @@
 """Success fractions, critical sizes and their growth against what they must be."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,14 +10,12 @@ import scipy.stats
 
 from sepfx.analysis import success, success_figures, summarise_success
 from sepfx.analysis.success import Counts
-from sepfx.ensembles import Cell, columns, table
+from sepfx.ensembles import Cell, Records, columns, table
 from sepfx.models import ClsTransformer
 from sepfx.tasks import SparseBoolean
 from sepfx.training import ERM
 
-COLUMNS = columns(
-  Cell("a", ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))
-)
+COLUMNS = columns([Cell(ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))])
 SIZES = np.array([20, 40, 60, 80, 100, 120])
 UP, DOWN = r"$\Uparrow$", r"$\Downarrow$"
 
@@ -194,6 +193,13 @@ def test_growth_tells_a_logarithm_from_a_power(form):
   assert success.fit_growth(two) is None
 
 
+def as_records(rows, curves=None, axes=()):
+  """Rows as records; those of trials without a curve have none."""
+  coordinates = (*tuple(COLUMNS)[:4], *axes)
+  types = {**dict.fromkeys(coordinates, float), **COLUMNS}
+  return Records(table(rows, types), coordinates, curves or {})
+
+
 def records_of(models=("a", "b"), lengths=(50, 100, 200)):
   rows = []
   for model in models:
@@ -204,7 +210,7 @@ def records_of(models=("a", "b"), lengths=(50, 100, 200)):
           outcome = "reached" if trial < passed else "censored"
           accuracy = 0.995 if trial < passed else 0.9
           rows.append(("and", model, length, size, trial, accuracy, 500, outcome))
-  return table(rows, COLUMNS)
+  return as_records(rows)
 
 
 def titles(figure):
@@ -216,7 +222,8 @@ def test_summary_and_figure():
   summary = summarise_success(records, {50: 31.0, 100: 36.0})
   assert len(summary["cells"]) == 2 * 3 * 6
   first = summary["cells"][0]
-  own = records[(records["model"] == "a") & (records["length"] == 50)]
+  rows = records.table
+  own = rows[(rows["model"] == "a") & (rows["length"] == 50)]
   own = own[own["sample_size"] == 20]
   assert first["reached"] == np.sum(own["outcome"] == "reached")
   assert first["censored"] == 10 - first["reached"]
@@ -234,8 +241,10 @@ def test_summary_and_figure():
   ]
   curve = np.zeros(5, dtype)
   curve["steps"] = steps
-  name = "task=and/model=a/length=200/sample_size={}/trial=0".format
-  figure = success_figures.success({name(20): curve, name(120): curve}, summary)
+  chosen = (rows["trial"] == 0) & (rows["length"] == 200) & (rows["model"] == "a")
+  shown = records.where(chosen)
+  shown = dataclasses.replace(shown, all_curves=dict.fromkeys(shown.names(), curve))
+  figure = success_figures.success(shown, summary)
   assert titles(figure) == [
     "a: success, with standard errors",
     "b: success, with standard errors",
@@ -247,14 +256,46 @@ def test_summary_and_figure():
   assert floor.get_xydata().tolist() == [[50, 31], [100, 36]]
 
 
+def test_values_of_an_axis_are_series():
+  first, checks = records_of(models=("a",)), {0.0: 3, 0.1: 4}
+  rows = [
+    (*row[:4], noise, *row[4:-1], "censored" if noise and row[2] == 200 else row[-1])
+    for noise in checks
+    for row in first.table.tolist()
+  ]
+  records = as_records(rows, axes=("noise",))
+  summary = summarise_success(records, {})
+  names = ["a, noise=0.0", "a, noise=0.1"]
+  for part in ("critical", "cells"):
+    assert list(dict.fromkeys(each["series"] for each in summary[part])) == names
+  assert [cell["noise"] for cell in summary["cells"]] == [0.0] * 18 + [0.1] * 18
+  assert list(summary["steepness"]) == list(summary["growth"]) == names
+  at_200 = [c["size"] for c in summary["critical"] if c["length"] == 200]
+  assert at_200[0] is not None
+  assert at_200[1] is None
+  # Training curves are of the first series alone.
+  dtype = [("steps", int), ("test_error", float), ("train_loss", float)]
+  curves = {
+    name: np.zeros(number, dtype)
+    for noise, number in checks.items()
+    for name in records.names(noise=noise)
+  }
+  shown = dataclasses.replace(records, all_curves=curves)
+  figure = success_figures.success(shown, summary)
+  assert titles(figure)[:2] == [
+    f"{name}: success, with standard errors" for name in names
+  ]
+  assert titles(figure)[3].startswith("a, noise=0.0, T = 200, m = ")
+  assert {len(line.get_xdata()) for line in figure.axes[3].lines} == {3}
+
+
 def drawn(records, model, length):
   """The figure of records, with training curves of one model and length."""
   dtype = [("steps", int), ("test_error", float), ("train_loss", float)]
-  names = [
-    f"task=and/model={model}/length={length}/sample_size={size}/trial=0" for size in SIZES
-  ]
-  curves = {name: np.zeros(1, dtype) for name in names}
-  return success_figures.success(curves, summarise_success(records, {}))
+  shown = records.where(records.table["length"] == length)
+  curves = dict.fromkeys(shown.names(model=model), np.zeros(1, dtype))
+  records = dataclasses.replace(records, all_curves=curves)
+  return success_figures.success(records, summarise_success(records, {}))
 
 
 def arrows(axis, *markers):
@@ -272,8 +313,9 @@ def arrows(axis, *markers):
 )
 def test_where_all_trials_ended_alike_a_size_is_a_bound(outcome, bound, marker, label):
   records = records_of()
-  alike = (records["model"] == "b") & (records["length"] == 200)
-  records["outcome"][alike] = outcome
+  rows = records.table
+  alike = (rows["model"] == "b") & (rows["length"] == 200)
+  rows["outcome"][alike] = outcome
   axis = drawn(records, "a", 200).axes[2]
   assert arrows(axis) == [[pytest.approx(200 * 1.08**0.5), bound]]
   assert arrows(axis, marker) == arrows(axis)
@@ -285,7 +327,7 @@ def test_several_models_have_a_logarithmic_axis():
   records = records_of()
   # Models may differ by orders of magnitude; alone, a + b log T is a straight line.
   for models, scale in ((["a", "b"], "log"), (["a"], "linear")):
-    own = records[np.isin(records["model"], models)]
+    own = records.where(np.isin(records.table["model"], models))
     axis = drawn(own, "a", 200).axes[len(models)]
     assert axis.get_yscale() == scale
     assert arrows(axis) == []
@@ -293,13 +335,13 @@ def test_several_models_have_a_logarithmic_axis():
 
 def test_no_model_hides_another():
   records = records_of()
-  records["outcome"][records["length"] == 200] = "censored"
+  records.table["outcome"][records.table["length"] == 200] = "censored"
   apart = 1.08**0.5
   assert arrows(drawn(records, "a", 200).axes[2]) == [
     [pytest.approx(200 / apart), 120],
     [pytest.approx(200 * apart), 120],
   ]
-  alone = records[records["model"] == "b"]
+  alone = records.where(records.table["model"] == "b")
   assert arrows(drawn(alone, "b", 200).axes[1]) == [[200, 120]]
 
 
@@ -318,5 +360,5 @@ def test_training_is_shown_where_most_trials_failed_and_where_most_succeeded(
     for size, outcomes in successes.items()
     for k, passed in enumerate(outcomes)
   ]
-  figure = drawn(table(rows, COLUMNS), "a", 50)
+  figure = drawn(as_records(rows), "a", 50)
   assert titles(figure)[2:] == [f"a, T = 50, m = {size}" for size in shown]

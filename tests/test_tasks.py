@@ -204,7 +204,7 @@ def test_impossible_codes_are_refused(codes, length, code_dim):
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"length": 1}, "lengths: got 1"),
+    ({"length": 1}, "length: got 1"),
     ({"token_dim": 0}, "token_dim: got 0"),
     ({"length": 4, "sparsity": 5}, "sparsity: got 5"),
     ({"sparsity": 0}, "sparsity: got 0"),

@@ -1,4 +1,4 @@
-"""A trial's settings are data: the same bits alone and among others that differ in them."""
+"""A trial's settings are data: the same bits alone and among others that differ."""
 
 import dataclasses
 
@@ -38,9 +38,8 @@ def results(own, **settings):
   return {result.name: result for result in found}
 
 
-@pytest.mark.parametrize("name", [
-  "transformer", "ffn", pytest.param("gru", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_a_trial_alone_and_in_a_sweep_is_the_same_bits(name):
   """Five rates in four lanes against each rate's trial in one lane."""
   sweep = results(cells(MODELS[name], RATES), num_trials=2, lanes=4)
@@ -118,7 +117,7 @@ class Scaled(QSTR):
 def test_a_field_of_two_needs_a_prefix():
   task = Scaled(length=3, token_dim=2)
   trial = PROTOCOL.trial(task, task, MODELS["ffn"])
-  with pytest.raises(InvalidSetting, match="task.batch_size, protocol.batch_size"):
+  with pytest.raises(InvalidSetting, match=r"task\.batch_size, protocol\.batch_size"):
     with_setting(trial, "batch_size", 8)
   assert with_setting(trial, "protocol.batch_size", 8).protocol.batch_size == 8
   assert with_setting(trial, "task.batch_size", 8).task.batch_size == 8

@@ -16,7 +16,7 @@ from sepfx.ensembles.viewers import Profile, TensorBoard
 from sepfx.training import Passage
 from tests import small
 
-CELL = Cell("m", small.TRIAL)
+CELL = Cell(small.TRIAL)
 STEPS = np.array([5, 5])
 
 
@@ -36,15 +36,16 @@ def points(path):
 
 
 def test_tensorboard_reads_each_trials_exact_losses(tmp_path):
-  with RunDirectory(tmp_path / "run", {}) as directory:
-    files = TrialFiles(directory, [CELL], 2)
+  with RunDirectory(tmp_path / "run") as directory:
+    files = TrialFiles(directory, [CELL])
+    directory.begin({}, {})
     viewer = TensorBoard(tmp_path / "tb", files)
     for watcher in (files, viewer):
       watcher.ended(result(0))
     files.ended(result(1))  # as before --tensorboard was asked for
   assert points(tmp_path / "tb" / result(0).name) == [(80, 1.5), (240, 0.5)]
-  with RunDirectory(tmp_path / "run", {}) as directory:
-    again = TrialFiles(directory, [CELL], 2)
+  with RunDirectory(tmp_path / "run") as directory:
+    again = TrialFiles(directory, [CELL])
     TensorBoard(tmp_path / "tb", again)
   for k in range(2):
     assert points(tmp_path / "tb" / result(k).name) == [(80, 1.5), (240, 0.5)]
@@ -55,7 +56,7 @@ def test_a_profile_holds_the_first_dispatches(tmp_path):
     path = tmp_path / str(num_reports)
     with Profile(path) as profile:
       for _ in range(num_reports):
-        profile.advanced(CELL, STEPS)
+        profile.advanced([CELL, None], STEPS)
         jnp.sin(jnp.ones(3)).block_until_ready()
     (trace,) = path.rglob("perfetto_trace.json.gz")
     with gzip.open(trace) as file:

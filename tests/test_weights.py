@@ -1,6 +1,7 @@
 """Trained weights on disk: read without sepfx, and as modules."""
 
 import json
+import pathlib
 
 import flax.linen as nn
 import jax
@@ -10,10 +11,21 @@ import safetensors.numpy
 
 import sepfx
 from sepfx import InvalidSetting, specifications
+from sepfx.analysis import block_statistics
 from sepfx.ensembles import weights
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.models import GRU, ClsTransformer, FeedForward, OnBits, Transformer
+from sepfx.models import (
+  GRU,
+  ClsTransformer,
+  FeedForward,
+  OnBits,
+  Transformer,
+  query_key_products,
+)
+from sepfx.tasks import QSTR
 from tests import small
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 MODELS = [
   Transformer(num_heads=2, width=5),
@@ -88,3 +100,20 @@ def test_models_come_back_with_their_weights(kept):
 def test_what_is_no_run_is_refused(tmp_path):
   with pytest.raises(InvalidSetting, match="takes the directory of a complete run"):
     sepfx.load(tmp_path)
+
+
+def test_the_run_of_figure_2():
+  """Its records in the documentation, weights included, pass the figure's checks."""
+  records = sepfx.load(ROOT / "docs/results/attention_weights")
+  (name,) = records.names(trial=0)
+  trained = records.models[name]
+  assert trained.model == Transformer()
+  assert records.table["outcome"].tolist() == ["reached"]
+  task = QSTR(length=100)
+  (learned,) = query_key_products(trained.params, task.input_dim)
+  found = block_statistics(np.asarray(learned), task.token_dim, task.resolved_code_dim)
+  assert found["share_in_block"] >= 0.99
+  assert found["rows_won_by_diagonal"] == 1.0
+  assert found["mean_diagonal"] >= 5 * found["mean_off_diagonal"]
+  summary = json.loads((ROOT / "docs/results/attention_weights/summary.json").read_text())
+  assert summary["learned"] == pytest.approx(found)

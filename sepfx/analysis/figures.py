@@ -70,6 +70,9 @@ def sample_complexity(
     series have (the largest of all if they have none in common).
   """
   names = series(records, (against,))
+  if against != "length":
+    published = {}
+  published = {key: points for key, points in published.items() if key[0] in names}
   styles = {
     name: STYLES[k % len(STYLES)] for k, name in enumerate(dict.fromkeys(names.tolist()))
   }
@@ -93,7 +96,7 @@ def sample_complexity(
       own_cells = [cell for cell in cells if cell["series"] == name]
       _draw_trials(figure, axis, own, own_cells, against, shift, style)
       line_with_intervals(figure, axis, own_cells, against, shift, style)
-      if against == "length" and not level.of_uniform:
+      if not level.of_uniform:
         _draw_published(axis, published.get((name, level.value), ()), style)
     _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
     _write_exponents(axis, exponents, against)

@@ -77,13 +77,6 @@ def _fold_name(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
   return key
 
 
-def _of_one_type(values: Sequence) -> list:
-  """1 among 0.5 and 2.5 is 1.0: a value has one text."""
-  if {type(value) for value in values} == {int, float}:
-    return [float(value) for value in values]
-  return list(values)
-
-
 def grid(
   build: Callable[..., Trial],
   axes: Mapping[str, Sequence],
@@ -106,15 +99,11 @@ def grid(
   """
   known = ", ".join(TASK_DRAWS)
   require(task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {known}")
-  axes = {name: _of_one_type(values) for name, values in axes.items()}
   for name, values in axes.items():
     require(len(values) > 0, name, list(values), "at least one value")
     texts = [specifications.canonical(value) for value in values]
     twice = sorted({text for text in texts if texts.count(text) > 1})
     require(not twice, name, ", ".join(twice), "each value once")
-    for text in texts:
-      takes = "values without a slash, which separates the parts of a cell's name"
-      require("/" not in text, name, text, takes)
   cells = []
   checked = set()
   for point in itertools.product(*axes.values()):
@@ -130,6 +119,9 @@ def grid(
       for k, v in own.items()
     }
     cells.append(Cell(trial, own, task_draw))
+    for name, value in cells[-1].coordinates.items():
+      takes = "text without a slash, which separates the parts of a cell's name"
+      require("/" not in specifications.canonical(value), name, value, takes)
   names = [cell.name for cell in cells]
   for cell in cells:
     if names.count(cell.name) > 1:

@@ -6,6 +6,7 @@ Cells whose trials have one structure share a program, and so their trials share
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import time
 import warnings
@@ -22,9 +23,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from sepfx.ensembles import hosts
+from sepfx.ensembles import hosts, keys
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import (
   CONTINUE,
@@ -37,7 +39,7 @@ from sepfx.ensembles.lanes import (
 )
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.errors import Interrupted, require
-from sepfx.training import Probe, Report, State, Trial
+from sepfx.training import Probe, Report, Seeds, State, Trial, probe_key
 
 # Lanes a device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
@@ -182,15 +184,16 @@ def run(
     if unfinished:
       seeds = cell.seeds(seed, num_trials)
       cell.trial.task.check_draw(seeds.task)
-      key_data = [np.asarray(jax.random.key_data(keys)) for keys in seeds]
+      key_data = [np.asarray(jax.random.key_data(own)) for own in seeds]
       leaves = leaves_of(cell.trial)
       own = jobs.setdefault(jax.tree.structure(cell.trial), [])
       own += [Job(cell, k, tuple(a[k] for a in key_data), leaves) for k in unfinished]
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
   queues = [_Queue(own, parked) for own in jobs.values()]
-  compiler = _Compiler(devices, lanes, programs, probe)
-  loop = _Loop(queues, compiler, watchers, keeper, stopping, keep_weights)
+  compiler = _Compiler(devices, lanes, programs)
+  prober = _Prober(probe) if probe else None
+  loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)
   return loop.results()
 
 
@@ -223,12 +226,9 @@ class _Compiler:
     devices: Sequence[jax.Device],
     lanes: int,
     programs: Programs | None = None,
-    probe: Probe | None = None,
   ):
     self.devices = devices
     self._programs = programs
-    self._probe = probe
-    self.probed = probe is not None
     self._mapped = devices[0].platform == "cpu"
     self._lanes = lanes or (1 if self._mapped else _VMAPPED_LANES)
     own = [device for device in devices if device.process_index == jax.process_index()]
@@ -248,9 +248,7 @@ class _Compiler:
     width = self._lanes
     while True:
       try:
-        program = Lanes(
-          trial, self.devices, width, mapped=self._mapped, probe=self._probe
-        )
+        program = Lanes(trial, self.devices, width, mapped=self._mapped)
       except jax.errors.JaxRuntimeError as error:
         width = _narrower(width, error)
         continue
@@ -346,8 +344,8 @@ class _OpenProgram:
     self.num_steps = quantum * max(1, round(self.num_steps * ratio / quantum))
 
   def collect(
-    self, watchers: Sequence[Watcher], probed: bool, keep_weights: bool
-  ) -> list[Result]:
+    self, watchers: Sequence[Watcher], with_params: bool
+  ) -> list[tuple[Job, Result]]:
     """Returns the trials that ended, after the watchers were told of the steps."""
     report: Report = hosts.fetch(self._report)
     self._refill[:] = CONTINUE
@@ -356,26 +354,17 @@ class _OpenProgram:
     self._step = np.array(report.step)
     for watcher in watchers:
       watcher.advanced([job.cell if job else None for job in self._jobs], steps)
-    ended = running & ~report.active
-    values: Mapping[str, np.ndarray] = {}
-    if probed and np.any(ended):
-      values = self.lanes.examine(*self._arguments, ended)
-    results = []
-    for lane in np.flatnonzero(ended):
+    ended = []
+    for lane in np.flatnonzero(running & ~report.active):
       job = self._jobs[lane]
       assert job is not None
       own = jax.tree.map(lambda field, lane=lane: field[lane], report)
       trial = job.cell.trial
-      probes = {name: float(value[lane]) for name, value in values.items()}
-      if own.diverged_at:
-        probes = dict.fromkeys(probes, np.nan)
-      params = self.lanes.take(int(lane)) if keep_weights else None
+      params = self.lanes.take(int(lane)) if with_params else None
       outcomes, curve = trial.outcomes(own), trial.curve(own)
-      results.append(
-        Result(job.cell, job.trial, outcomes, curve, probes if probed else None, params)
-      )
+      ended.append((job, Result(job.cell, job.trial, outcomes, curve, None, params)))
       self._jobs[lane] = None
-    return results
+    return ended
 
   def requeue(self) -> _Queue:
     """Returns the queue, with the trials in the lanes to start anew."""
@@ -401,6 +390,41 @@ class _OpenProgram:
     return range(device * width, (device + 1) * width)
 
 
+class _Prober:
+  """Measures trials that have ended, in a thread of its own, while others go on.
+
+  Every process measures all of them: what it needs is with each of them already.
+  """
+
+  def __init__(self, probe: Probe):
+    self._probe = probe
+    self._programs: dict[Any, Callable] = {}
+    self._pool = ThreadPoolExecutor(max_workers=1)
+
+  def __call__(self, job: Job, result: Result) -> Future[Result]:
+    """Starts to measure; the future has the result with its probes."""
+    return self._pool.submit(self._measured, job, result)
+
+  def close(self) -> None:
+    """Gives up what has not begun."""
+    self._pool.shutdown(cancel_futures=True)
+
+  def _measured(self, job: Job, result: Result) -> Result:
+    structure = jax.tree.structure(job.cell.trial)
+    if structure not in self._programs:
+      self._programs[structure] = jax.jit(functools.partial(self._values, structure))
+    program = self._programs[structure]
+    found = jax.device_get(program(job.leaves, job.key_data, result.params))
+    diverged = any(outcome[-1] == "diverged" for outcome in result.outcomes)
+    values = {k: np.nan if diverged else float(value) for k, value in found.items()}
+    return result._replace(probes=values)
+
+  def _values(self, structure: Any, leaves: Leaves, key_data: KeyData, params: Any):
+    trial = jax.tree.unflatten(structure, leaves)
+    seeds = Seeds(*(keys.wrap_key_data(jnp.asarray(own)) for own in key_data))
+    return self._probe(trial, params, trial.world(seeds), probe_key(seeds))
+
+
 class _Agreed(NamedTuple):
   """What all processes do in this round, as any of them asks for it."""
 
@@ -420,11 +444,13 @@ class _Loop:
     watchers: Sequence[Watcher],
     keeper: Keeper | None,
     stopping: Callable[[], bool],
+    prober: _Prober | None,
     keep_weights: bool,
   ):
     self._queues, self._compiler = queues, compiler
     self._watchers, self._keeper, self._stopping = watchers, keeper, stopping
-    self._keep_weights = keep_weights
+    self._prober, self._keep_weights = prober, keep_weights
+    self._measuring: list[Future[Result]] = []
     self._uncompiled = iter(queues)
     self._unopened: deque[tuple[_Queue, Future[Lanes]]] = deque()
     self._open: list[_OpenProgram] = []
@@ -437,20 +463,26 @@ class _Loop:
         while True:
           self._compile_ahead(pool)
           if not (self._open or self._unopened):
-            return
+            break
           if not self._open:
             self._wait_for_program()
           agreed = self._agree()
           if self._keeper is not None and (agreed.stop or agreed.save):
             self._save(self._keeper)
           if agreed.stop:
-            raise Interrupted
+            break
           self._fill(agreed)
           if self._advance():
             yield from self._collect()
+        concurrent.futures.wait(self._measuring)
+        yield from self._measured()
+        if self._open or self._unopened:
+          raise Interrupted
       finally:
         for _, unneeded in self._unopened:
           unneeded.cancel()
+        if self._prober is not None:
+          self._prober.close()
 
   def _compile_ahead(self, pool: ThreadPoolExecutor) -> None:
     """Has the next programs compiled while earlier ones run."""
@@ -523,17 +555,29 @@ class _Loop:
 
   def _collect(self) -> Iterator[Result]:
     """Hands out what has ended and closes the programs that have nothing left."""
+    with_params = self._keep_weights or self._prober is not None
     for opened in self._open:
-      for result in opened.collect(
-        self._watchers, self._compiler.probed, self._keep_weights
-      ):
-        for watcher in self._watchers:
-          watcher.ended(result)
-        yield result
+      for job, result in opened.collect(self._watchers, with_params):
+        if self._prober is None:
+          yield self._told(result)
+        else:
+          self._measuring.append(self._prober(job, result))
+    yield from self._measured()
     for opened in self._open:
       if not (opened.running or opened.has_waiting):
         opened.lanes.clear()
     self._open = [c for c in self._open if c.running or c.has_waiting]
+
+  def _measured(self) -> Iterator[Result]:
+    """Hands out what has been measured, in the order in which it ended."""
+    while self._measuring and self._measuring[0].done():
+      result = self._measuring.pop(0).result()
+      yield self._told(result if self._keep_weights else result._replace(params=None))
+
+  def _told(self, result: Result) -> Result:
+    for watcher in self._watchers:
+      watcher.ended(result)
+    return result
 
 
 def _advance(programs: Sequence[_OpenProgram]) -> None:

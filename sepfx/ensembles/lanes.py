@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
 from sepfx.ensembles import hosts, keys
-from sepfx.training import Probe, Report, Seeds, State, Trial, World, probe_key, select
+from sepfx.training import Report, Seeds, State, Trial, World, select
 
 _AXIS = "trials"
 
@@ -166,32 +166,6 @@ def _advance_vmapped(structure: Any):
   return advance
 
 
-def _examine_mapped(structure: Any, probe: Probe):
-  """Probes chosen lanes one after another, on every kind of device.
-
-  Under `vmap` all lanes would pay for the one that has ended.
-  """
-
-  def examine(slots: Slots, seeds: Seeds, leaves: Leaves, chosen, num_lanes):
-    def values(i):
-      slot, own_seeds, own = jax.tree.map(lambda a: a[i], (slots, seeds, leaves))
-      trial = jax.tree.unflatten(structure, own)
-      key = probe_key(own_seeds)
-      return probe(trial, slot.state.params, _with_keys(slot.world), key)
-
-    shapes = jax.eval_shape(values, jnp.int32(0))
-    found = jax.tree.map(lambda own: jnp.zeros((len(chosen),), jnp.float32), shapes)
-
-    def lane(i, found):
-      nothing = jax.tree.map(lambda own: jnp.zeros((), own.dtype), shapes)
-      own = jax.lax.cond(chosen[i], lambda: values(i), lambda: nothing)
-      return jax.tree.map(lambda a, b: a.at[i].set(b.astype(a.dtype)), found, own)
-
-    return jax.lax.fori_loop(0, num_lanes, lane, found)
-
-  return examine
-
-
 class Lanes:
   """L lanes of trials of one structure on a one-axis mesh of devices.
 
@@ -212,7 +186,6 @@ class Lanes:
     lanes_per_device: int,
     *,
     mapped: bool,
-    probe: Probe | None = None,
   ):
     """Compiles.
 
@@ -221,7 +194,6 @@ class Lanes:
       devices: where, all of one platform, in the same order in every process.
       lanes_per_device: lanes on each.
       mapped: lanes one after another (`lax.map`'s way) instead of `vmap`.
-      probe: what `examine` measures, by a program of its own; None for nothing.
     """
     structure = jax.tree.structure(trial)
     self.num_lanes = len(devices) * lanes_per_device
@@ -258,23 +230,6 @@ class Lanes:
     self._program = (
       jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
     )
-    self._probe_program = None
-    if probe is not None:
-      examine_lanes = _examine_mapped(structure, probe)
-
-      def examine(slots, key_data, leaves, chosen, num_lanes):
-        seeds = Seeds(*map(keys.wrap_key_data, key_data))
-        return examine_lanes(slots, seeds, leaves, chosen, num_lanes)
-
-      probing = jax.shard_map(
-        examine,
-        mesh=mesh,
-        in_specs=(lanes, lanes, lanes, lanes, everywhere),
-        out_specs=lanes,
-        check_vma=False,
-      )
-      arguments = self._examined((key_data, key_data), leaves, refill > 0)
-      self._probe_program = jax.jit(probing).lower(self._shapes, *arguments).compile()
     memory: Any = self._program.memory_analysis()
     self.bytes_per_device: int = (
       memory.argument_size_in_bytes
@@ -307,20 +262,6 @@ class Lanes:
       self._held(), *self._arguments(key_data, leaves, refill, num_steps)
     )
     return report
-
-  def examine(
-    self, key_data: KeyData, leaves: Leaves, chosen: np.ndarray
-  ) -> dict[str, np.ndarray]:
-    """Returns the probe's values, [L] each; of lanes that are not chosen, zeros.
-
-    Args:
-      key_data: of the trials in the lanes.
-      leaves: of those trials.
-      chosen: which lanes, [L].
-    """
-    assert self._probe_program is not None
-    arguments = self._examined(key_data, leaves, chosen)
-    return hosts.fetch(self._probe_program(self._held(), *arguments))
 
   def take(self, lane: int) -> Any:
     """Returns the parameters in a lane, in NumPy, to every process."""
@@ -371,10 +312,6 @@ class Lanes:
   ) -> tuple:
     numbers = (np.int32(num_steps), np.int32(self.lanes_per_device))
     return (*hosts.place((key_data, leaves, refill), self._sharding), *numbers)
-
-  def _examined(self, key_data: KeyData, leaves: Leaves, chosen: np.ndarray) -> tuple:
-    placed = hosts.place((key_data, leaves, chosen), self._sharding)
-    return (*placed, np.int32(self.lanes_per_device))
 
 
 @functools.partial(jax.jit, donate_argnums=2)

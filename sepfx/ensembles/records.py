@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,6 +186,7 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
     coordinates += [c for c in (*records.coordinates, *added) if c not in coordinates]
   rows: list[tuple] = []
   curves: dict[str, np.ndarray] = {}
+  models: dict[str, tuple[Mapping[str, Any], str]] = {}
   types: dict[str, type] = {}
   for records, added in parts:
     names = records.table.dtype.names or ()
@@ -198,8 +199,31 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
         types[column] = _common(types.get(column, kind), kind)
       name = cell_name({c: own[c] for c in (*coordinates, "trial")})
       curves[name] = records.all_curves[records.name_of(row)]
+      if records.name_of(row) in records.models:
+        models[name] = records.models, records.name_of(row)
   whole = {column: types[column] for column in (*coordinates, *outcome)}
   first, _ = parts[0]
   return dataclasses.replace(
-    first, table=table(rows, whole), coordinates=tuple(coordinates), all_curves=curves
+    first,
+    table=table(rows, whole),
+    coordinates=tuple(coordinates),
+    all_curves=curves,
+    models=_Renamed(models),
   )
+
+
+class _Renamed(Mapping[str, Any]):
+  """Models of several runs by the names that they have among all."""
+
+  def __init__(self, where: Mapping[str, tuple[Mapping[str, Any], str]]):
+    self._where = where
+
+  def __getitem__(self, name: str) -> Any:
+    models, own = self._where[name]
+    return models[own]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._where)
+
+  def __len__(self) -> int:
+    return len(self._where)

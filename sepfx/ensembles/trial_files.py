@@ -121,11 +121,16 @@ class TrialFiles(Watcher):
       Contradiction: if it has run before and came to something else.
     """
     key = (result.cell.name, result.trial)
+    kinds = self._types.values()
+    rows = [
+      tuple(kind(value) for kind, value in zip(kinds, row, strict=True))
+      for row in result.rows
+    ]
     before = self._rows.get(key)
     recorded = before is not None and not self.outgrown(key[0], before)
-    if recorded and before != result.rows:
+    if recorded and before != rows:
       raise Contradiction(
-        f"{result.name} ran again and came to {result.rows}, not to what "
+        f"{result.name} ran again and came to {rows}, not to what "
         f"{self._directory.path / _TRIALS} says: {before}"
       )
     if result.params is not None:
@@ -138,13 +143,13 @@ class TrialFiles(Watcher):
       own = {**self._probes.get(result.name, {}), **result.probes}
       self._directory.write(self._beside(result.name, "json"), json.dumps(own))
       self._probes[result.name] = own
-    if before == result.rows:
+    if before == rows:
       return
     with open(self._directory.path / _TRIALS, "a", newline="") as file:
-      file.write(_csv_text(result.rows))
+      file.write(_csv_text(rows))
       file.flush()
       os.fsync(file.fileno())
-    self._rows[key] = result.rows
+    self._rows[key] = rows
 
   # What a run does at its end.
 
