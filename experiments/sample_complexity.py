@@ -2,9 +2,8 @@
 
     python -m experiments.sample_complexity --flagfile=experiments/flags/fig1a.cfg
 
-Measures, for each model and length, the number of training prompts after which the
-test loss is first below each threshold, and draws it against the length. Started again on
-its own output directory, a run goes on where it stopped.
+Measures, for each model and length, the training prompts after which the test loss is
+first below each threshold. On its own output directory a run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def _fractions(settings: Settings, test_task) -> list[float]:
   for fraction in fractions:
     require(0 < fraction < 1, name, fraction, "numbers between 0 and 1")
   risk = uniform_risk(test_task)
-  takes = "nothing for this task, in which uniform attention's risk is not known"
+  takes = "nothing for a task in which uniform attention's risk is not known"
   require(not fractions or risk is not None, name, list(fractions), takes)
   return [Level(value, of_uniform=True).threshold(risk or 0.0) for value in fractions]
 

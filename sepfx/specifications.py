@@ -134,9 +134,7 @@ def _takes(kind: Any) -> str:
       described.append(
         f"values such as 512x512, each {names[typing.get_args(option)[0]]}"
       )
-    else:
-      described.append("nothing on a command line")
-  return " or ".join(described)
+  return " or ".join(dict.fromkeys(described)) or "nothing on a command line"
 
 
 def fields_of(target: Callable) -> dict[str, Any]:

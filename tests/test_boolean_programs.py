@@ -187,7 +187,9 @@ def test_sample_sizes_end_to_end(tmp_path):
     curve = curves[
       "task=and/model=tests.test_erm:Logistic/length=6/sample_size=60/trial=0"
     ]
-  assert curve.dtype.names == ("steps", "test_error", "train_error", "train_loss")
+  assert curve.dtype.names == (
+    "steps", "test_error", "train_error", "train_loss", "test_loss",
+  )  # fmt: skip
   assert "m at which half succeed" in output
   assert "success odds grow" in output
   assert "at every T" not in output  # there is one

@@ -235,6 +235,7 @@ def test_prompts_too():
   assert np.all((records["risk"] > 0.5) & (records["risk"] < 10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_an_ensemble_is_its_trials(lanes):
   cell = Cell(dataclasses.replace(TRIAL, model_name="m"))
@@ -255,6 +256,7 @@ def test_an_ensemble_is_its_trials(lanes):
     assert results[k].rows[0][:5] == ("and", "m", 6, 40, k)
 
 
+@pytest.mark.slow
 def test_cells_of_a_grid_differ_in_their_sample_size():
   found = measure(
     TASK, [Logistic()], [6, 5], dataclasses.replace(PROTOCOL, max_steps=5),

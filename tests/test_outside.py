@@ -99,6 +99,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_task_model_and_probe_from_outside(lab):
   done = run(
     lab, *SMALL, "--spread=0.5,1", "--width=4,8", "--probes=lab.probes:largest,norms"

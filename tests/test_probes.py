@@ -23,6 +23,7 @@ def ended(trial):
   return trial.init(own).params, trial.world(own), jax.random.key(5)
 
 
+@pytest.mark.slow
 def test_norms():
   params, world, key = ended(TRIAL)
   found = probes.norms(TRIAL, params, world, key)
@@ -90,6 +91,7 @@ def test_share_of_the_first_layer_in_the_span():
   )
 
 
+@pytest.mark.slow
 def test_span_is_of_what_the_layer_is_given():
   task = SparseBoolean(length=9)
   trial = FIXED.trial(task, task, OnBits(FeedForward((6,), num_outputs=2)))
@@ -102,6 +104,7 @@ def test_span_is_of_what_the_layer_is_given():
   assert found == pytest.approx(share, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_values_are_of_the_trials_end_and_nan_where_it_diverged():
   protocol = sepfx.ERM(
     sample_size=8, threshold=1e-9, num_test=50, max_steps=20, optimizer=sepfx.AdamW(1e-2)

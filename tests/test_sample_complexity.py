@@ -90,7 +90,7 @@ def _fresh_flags():
     (["--uniform_fractions=half"], "uniform_fractions: got 'half', takes a number"),
     (
       ["--uniform_fractions=0.5", "--link=relu_teacher"],
-      r"uniform_fractions: got \[0.5\], takes nothing for this task",
+      r"uniform_fractions: got \[0.5\], takes nothing for a task",
     ),
     (["--learning_rate=0"], "learning_rate: got 0"),
     (["--learning_rate=inf"], "learning_rate: got inf"),
@@ -156,6 +156,7 @@ def test_fractions_become_thresholds_of_their_length():
   assert thresholds == [(0.7, 0.8 * 0.5, 0.5 * 0.5), (0.7, 0.8 * 0.75, 0.5 * 0.75)]
 
 
+@pytest.mark.slow
 def test_any_setting_is_an_axis():
   cells = cells_of(
     "--models=transformer,transformer:num_heads=2", "--lengths=4", "--token_dim=2",

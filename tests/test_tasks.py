@@ -73,6 +73,7 @@ def tasks(draw):
   )
 
 
+@pytest.mark.slow
 @hypothesis.given(task=tasks(), seed=st.integers(0, 2**32 - 1))
 def test_labels_and_inputs_match_definition_2(task, seed):
   planted = task.init(jax.random.key(seed))
@@ -133,6 +134,7 @@ def test_closed_form_variance(link, sparsity):
   np.testing.assert_allclose(jnp.var(labels), task.best_constant_error(), rtol=0.05)
 
 
+@pytest.mark.slow
 def test_variance_without_closed_form():
   task = QSTR(length=5, token_dim=3, link=Custom(lambda x: 2 * x[..., 0, 0]))
   np.testing.assert_allclose(task.best_constant_error(), 4.0, rtol=0.05)

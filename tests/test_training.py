@@ -64,6 +64,7 @@ def plain_trial(trial, own):
   return first, losses
 
 
+@pytest.mark.slow
 def test_trial_is_the_published_protocol():
   own = small.seeds(1)
   first, losses = plain_trial(small.TRIAL, own)
@@ -118,6 +119,7 @@ def test_censored_at_the_budget():
   assert len(trial.curve(state)) == 12
 
 
+@pytest.mark.slow
 def test_diverged_is_its_own_outcome():
   # A step size that explodes after 17 steps, in the middle of the fourth check.
   schedule = optax.join_schedules(

@@ -54,6 +54,7 @@ def test_a_trial_alone_and_in_a_sweep_is_the_same_bits(name):
   assert len(seen) == 5  # the rates do something
 
 
+@pytest.mark.slow
 def test_kept_weights_and_probes_change_nothing():
   own = cells(MODELS["ffn"], RATES[:2])
   probe = sepfx.probes.combined("norms", [cell.trial for cell in own])
@@ -160,6 +161,7 @@ def test_nnx_modules_are_refused_with_a_way_out():
     sepfx.measure(small.TASK, [Own()], 3)
 
 
+@pytest.mark.slow
 def test_one_value_stands_for_a_list():
   found = sepfx.measure(
     small.TASK, GRU(units=2, name="mine"), 3, PROTOCOL, num_trials=1,

@@ -216,7 +216,8 @@ class SparseBoolean:
     bits_key, noise_key = jax.random.split(key)
     shape = (num_samples, self.length)
     bits = jax.random.bernoulli(bits_key, self.bit_probability, shape).astype(jnp.int32)
-    flipped = jax.random.bernoulli(noise_key, self.noise, (num_samples,))
+    noise = jnp.asarray(self.noise, float)  # 0 is one, too
+    flipped = jax.random.bernoulli(noise_key, noise, (num_samples,))
     labels = self.labels(planted, bits) ^ flipped.astype(jnp.int32)
     return LabelledBits(bits, labels)
 

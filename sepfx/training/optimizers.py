@@ -186,9 +186,11 @@ def projected(
     projection: parameters -> the nearest ones allowed.
   """
 
-  def update(grads, state, params=None):
-    steps, state = optimizer.update(grads, state, params)
+  inner = optax.with_extra_args_support(optimizer)
+
+  def update(grads, state, params=None, **extra):
+    steps, state = inner.update(grads, state, params, **extra)
     allowed = projection(optax.apply_updates(params, steps))
     return jax.tree.map(lambda new, old: new - old, allowed, params), state
 
-  return optax.GradientTransformation(optimizer.init, update)
+  return optax.GradientTransformationExtraArgs(inner.init, update)
