@@ -201,7 +201,7 @@ def test_summary_against_another_axis():
     assert exponent["c"] == pytest.approx(1, abs=0.03)
   # Against the length it is the widths that make series.
   across = summarise(records, ONE_LEVEL, 10**6, risks(records))
-  assert across["cells"][0]["series"] == "a, width=2.0"
+  assert across["cells"][0]["series"] == "a, width=2"
   assert {tuple(e["over"]) for e in across["exponents"]} == {(4, 8)}
 
 
@@ -256,6 +256,23 @@ def test_runs_with_columns_of_their_own_are_joined():
   assert [e["series"] for e in summary["exponents"]] == [
     f"{model}, learning_rate={rate}" for rate in (0.001, 0.003) for model in "ab"
   ]
+
+
+def test_a_column_of_joined_runs_is_of_one_type():
+  own = records_of(["reached"] * 3)
+  both = joined([(own, {"dropout": 0}), (own, {"dropout": 0.5})])
+  assert both.table["dropout"].dtype == float
+  assert len(both.curves(dropout=0)) == len(both.curves(dropout=0.5)) == 18
+  assert sorted(both.all_curves) == sorted(both.names())
+
+
+def test_joined_runs_keep_their_models():
+  own = records_of(["reached"] * 3)
+  one, two = (
+    dataclasses.replace(own, models=dict.fromkeys(own.names(), k)) for k in range(2)
+  )
+  both = joined([(one, {"learning_rate": 1e-3}), (two, {"learning_rate": 3e-3})])
+  assert [both.models[name] for name in both.names()] == [0] * 18 + [1] * 18
 
 
 def test_levels_are_kept_apart():
@@ -396,7 +413,7 @@ def test_series_that_share_an_axis_stand_side_by_side():
   )
   summary = summarise(records, ONE_LEVEL, BUDGET, risks(records), "noise")
   figure = draw_records(records, summary, {}, against="noise")
-  assert legend_labels(figure)[:2] == ["a, width=8.0", "a, width=16.0"]
+  assert legend_labels(figure)[:2] == ["a, width=8", "a, width=16"]
   first, second = (l.get_xdata() for l in figure.axes[0].lines if l.get_alpha())
   assert np.all(first < second)
 

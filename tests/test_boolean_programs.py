@@ -15,7 +15,9 @@ import pytest
 from experiments import boolean_sample_complexity as boolean
 from experiments import parity
 from experiments.adaptive import Adaptive
+from experiments.study import Run
 from sepfx import InvalidSetting
+from sepfx.ensembles import Records, columns, table
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -104,6 +106,15 @@ def test_noise_is_an_axis():
   np.testing.assert_array_equal(one, two)
 
 
+def test_a_cell_has_one_name_alone_and_among_others():
+  study = parity.STUDY
+  arguments = ["--contexts=4", "--sparsity=1"]
+  whole = study.chosen([*arguments, "--dropout=0,0.5", "--noise=0,0.1"])
+  own = study.chosen([*arguments, "--dropout=0", "--noise=0"])
+  (cell,) = study.cells(own, whole)
+  assert cell.name in {each.name for each in study.cells(whole)}
+
+
 def test_a_search_is_of_cells_that_differ_in_their_sample_size_alone():
   study = boolean.STUDY
   arguments = ["--contexts=9", "--sample_sizes=20,40,80", "--noise=0,0.1"]
@@ -126,6 +137,27 @@ def test_a_search_is_of_cells_that_differ_in_their_sample_size_alone():
   assert len(clean) == len(noisy) == 32
   assert clean.count(20) > 24
   assert noisy.count(80) > 24
+
+
+def floor_of(*arguments):
+  """What the summary of a run on six bits says of the learner that tries all subsets."""
+  small = ("--contexts=6", "--sample_sizes=10,20", "--sparsity=2")
+  chosen = boolean.STUDY.chosen([*small, *arguments])
+  cells = boolean.STUDY.cells(chosen)
+  rows = [(*cell.coordinates.values(), 0, 0.9, 10, "censored") for cell in cells]
+  records = Records(table(rows, columns(cells)), tuple(cells[0].coordinates), {})
+  own = Run(records, chosen, "length", {cell.name: cell for cell in cells})
+  return boolean.summarise(own)["floor"]
+
+
+def test_a_floor_is_of_one_task_without_noise():
+  ((length, size),) = floor_of()
+  assert length == 6
+  assert 16 <= size < 64
+  assert floor_of("--learning_rate=1e-3,3e-3") == [[length, size]]
+  for several in ("--noise=0,0.1", "--sparsity=2,3", "--function=and,or"):
+    assert floor_of(several) == []
+  assert floor_of("--noise=0.1") == floor_of("--subset=0,3") == []
 
 
 def run(module, directory, *arguments):

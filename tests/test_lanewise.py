@@ -79,7 +79,8 @@ def test_structure_is_all_that_is_no_data():
 
 def test_values_without_a_hash_are_told_apart_by_comparison():
   assert structure(kind=[1, 2]) == structure(kind=[1, 2])
-  assert hash(structure(kind=[1, 2])) == hash(structure(kind=[1, 2]))
+  one, two = (structure(kind=[1, 2]).node_data()[1] for _ in range(2))
+  assert hash(one) == hash(two)  # of what JAX keeps, which it need not hash itself
   assert structure(kind=[1, 2]) != structure(kind=[1, 3])
   array, same, other = np.arange(3), np.arange(3), np.arange(1, 4)
   assert structure(kind=array) == structure(kind=array)

@@ -325,6 +325,32 @@ def test_classifiers_of_bits():
   )
 
 
+class Knowing(nn.Module):
+  """Knows another way to many outputs, here a visible one."""
+
+  @nn.compact
+  def __call__(self, inputs):
+    dropped = nn.Dropout(0.5, deterministic=not self.has_rng("dropout"))(inputs)
+    return nn.Dense(2)(dropped)
+
+  def evaluate(self, inputs):
+    return 3 * self(inputs)
+
+
+def test_a_models_own_evaluation_is_taken():
+  inputs = jax.random.normal(jax.random.key(0), (5, 4))
+  params = Knowing().init(jax.random.key(1), inputs)["params"]
+  plain = np.asarray(inputs @ params["Dense_0"]["kernel"])
+  np.testing.assert_allclose(models.predict(Knowing(), params, inputs), plain, rtol=1e-5)
+  evaluated = models.evaluate(Knowing(), params, inputs)
+  np.testing.assert_allclose(evaluated, 3 * plain, rtol=1e-5)
+  dropped = models.predict(Knowing(), params, inputs, dropout_key=jax.random.key(2))
+  assert not np.allclose(dropped, plain)
+  dense = nn.Dense(2)
+  params = params["Dense_0"]
+  np.testing.assert_allclose(models.evaluate(dense, params, inputs), plain, rtol=1e-5)
+
+
 class Doubling(nn.Module):
   @nn.compact
   def __call__(self, inputs):

@@ -15,9 +15,9 @@ import rich.console
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import published, running, tables
+from experiments import parity, published, running, study, tables
 from experiments.sample_complexity import STUDY
-from experiments.settings import from_stored
+from experiments.settings import differing_axes, from_stored
 from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
@@ -58,6 +58,7 @@ def _fresh_flags():
     (["--models=transformer:heads=1"], "takes the fields num_heads, parametrization"),
     (["--width=20"], "width: got 20, takes a field of .*, the model ffn"),
     (["--width=20", "--models=transformer,gru"], "a field of .*, the model gru, "),
+    (["--length=4"], "length: got '4', takes nothing: its flag is --lengths"),
     (
       ["--widht=20"],
       "widht: got 20, takes a field of the task qstr, the model transformer, "
@@ -75,6 +76,10 @@ def _fresh_flags():
     (["--num_trials=2,3"], "num_trials: got '2,3', takes one value"),
     (["--check_every=5,10"], "check_every: got '5,10', takes one value"),
     (["--optimizer=adamx"], "optimizer: got 'adamx', takes adamw, or the name"),
+    (
+      ["--optimizer=sgd", "--weight_decay=0,0.1"],
+      "weight_decay: .* its default with sgd",
+    ),
     (["--optimizer=adamw:rate=1"], "takes the fields learning_rate, .* of adamw"),
     (["--task=qstrs"], "task: got 'qstrs', takes qstr, simple_qstr, package"),
     (["--link=cubic"], "link: got 'cubic', takes one of linear, mean"),
@@ -128,6 +133,21 @@ def test_bad_ways_of_running_are_refused(arguments, message):
   flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
     running.start()
+
+
+@pytest.mark.parametrize(
+  ("own", "argument", "message"),
+  [
+    (STUDY, "--num_trials=0", "num_trials: got 0, takes an integer >= 1"),
+    (STUDY, "--seed=-1", "seed: got -1, takes an integer from 0 to 2"),
+    (parity.STUDY, "--against=noise", "against: got 'noise', takes length"),
+  ],
+)
+def test_a_run_is_refused_before_anything_is_written(tmp_path, own, argument, message):
+  flags.FLAGS(["program", argument, f"--output_dir={tmp_path}/run"], known_only=True)
+  with pytest.raises(InvalidSetting, match=message):
+    study.run(own, own.chosen([argument]))
+  assert not list(tmp_path.iterdir())
 
 
 def test_lists_are_sorted_once_each():
@@ -220,6 +240,25 @@ def test_settings_are_read_again_as_they_were_stored():
   assert again == chosen
   names = [cell.name for cell in STUDY.cells(chosen)]
   assert [cell.name for cell in STUDY.cells(again)] == names
+
+
+def test_runs_beside_one_another_may_differ_in_axes():
+  def differing(*arguments):
+    first = STUDY.chosen(["--models=transformer", "--width=20"])
+    return differing_axes([first, STUDY.chosen(["--models=gru", *arguments])])
+
+  assert differing("--width=20", "--lengths=5", "--num_trials=2") == []
+  assert differing("--width=20", "--learning_rate=3e-3") == ["learning_rate"]
+  assert differing("--width=20", "--learning_rate=1e-3,3e-3") == ["learning_rate"]
+  assert differing("--width=20", "--max_samples=640000") == ["max_samples"]
+  assert differing("--width=30", "--check_every=5") == ["check_every", "width"]
+  for arguments, message in (
+    ((), "beside: got 'width', takes runs that all have this further field"),
+    (("--width=20", "--seed=1"), r"in seed \(there 1, here 0\)"),
+    (("--width=20", "--thresholds=0.5"), "in thresholds "),
+  ):
+    with pytest.raises(InvalidSetting, match=message):
+      differing(*arguments)
 
 
 def test_tables_stand_along_the_axis_of_the_figure():
@@ -319,6 +358,10 @@ def test_one_figure_of_several_runs(tmp_path):
     (["--seed=1"], r"takes runs that differ in axes, .* in seed \(there 0, here 1\)"),
     ([f"--beside={tmp_path}"], r"takes directories of complete runs \("),
     (["--against=model"], "^--against: got 'model', takes one of the numeric axes"),
+    (
+      ["--encoding_prefactor=false,true", "--against=encoding_prefactor"],
+      "^--against: got 'encoding_prefactor', takes one of the numeric axes: length",
+    ),
   ):
     refused = run(tmp_path, *second, *arguments, f"--output_dir={tmp_path / 'third'}")
     assert refused.returncode == 2

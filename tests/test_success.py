@@ -265,7 +265,7 @@ def test_values_of_an_axis_are_series():
   ]
   records = as_records(rows, axes=("noise",))
   summary = summarise_success(records, {})
-  names = ["a, noise=0.0", "a, noise=0.1"]
+  names = ["a, noise=0", "a, noise=0.1"]
   for part in ("critical", "cells"):
     assert list(dict.fromkeys(each["series"] for each in summary[part])) == names
   assert [cell["noise"] for cell in summary["cells"]] == [0.0] * 18 + [0.1] * 18
@@ -285,7 +285,7 @@ def test_values_of_an_axis_are_series():
   assert titles(figure)[:2] == [
     f"{name}: success, with standard errors" for name in names
   ]
-  assert titles(figure)[3].startswith("a, noise=0.0, T = 200, m = ")
+  assert titles(figure)[3].startswith("a, noise=0, T = 200, m = ")
   assert {len(line.get_xdata()) for line in figure.axes[3].lines} == {3}
 
 
