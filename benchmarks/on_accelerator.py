@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import rich.console
-from absl import app, flags
+from absl import app, flags, logging
 
 from benchmarks import measurements as ms
 from benchmarks.clock import Clock
@@ -165,12 +165,14 @@ def measure(directory: pathlib.Path, sizes: Sizes, limit: Limit) -> Findings:
 def main(_: list[str]) -> None:
   limit = Limit(60 * FLAGS.minutes)
   directory = pathlib.Path(FLAGS.output_dir)
+  logging.set_verbosity(logging.WARNING)
   command_line.prepare_jax()
   with tempfile.TemporaryDirectory() as cache:
     jax.config.update("jax_compilation_cache_dir", cache)
     sizes = ON_CPU if jax.devices()[0].platform == "cpu" else Sizes()
     measure(directory, sizes, limit)
-  rich.console.Console(highlight=False).print((directory / "results.md").read_text())
+  text = (directory / "results.md").read_text()
+  rich.console.Console(highlight=False, markup=False).print(text, soft_wrap=True)
 
 
 if __name__ == "__main__":
