@@ -247,6 +247,8 @@ def recorded(
       ):
         pass
       ended.update(_reached(files, chosen))
+      if lost := sorted(missing - set(ended)):
+        raise RuntimeError(f"these trials ran and left no record: {', '.join(lost)}")
   return files.complete() if files else None
 
 
