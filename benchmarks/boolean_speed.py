@@ -49,7 +49,7 @@ def _time(action: Callable[[], None], seconds: float) -> float:
 
 
 def theirs(length: int, num_samples: int) -> float:
-  """Returns the baseline's seconds a step, evaluations included."""
+  """Returns the baseline's seconds per step, evaluations included."""
   device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
   trial = boolean_baseline.Trial(length, num_samples, device)
   return _time(lambda: trial.advance(10), FLAGS.seconds) / 10
@@ -68,7 +68,7 @@ def cell_of(length: int, num_samples: int) -> Cell:
 
 
 def ours(length: int, num_samples: int) -> tuple[float, float]:
-  """Returns seconds a trial-step, evaluations included, and of compilation."""
+  """Returns seconds per trial-step, evaluations included, and of compilation."""
   lanes = 1 if jax.devices()[0].platform == "cpu" else 32
   clock = timed(
     cell_of(length, num_samples),
@@ -153,7 +153,7 @@ def main(_: list[str]) -> None:
       *(f"{c[k] / 1e9:.3f}" for c in counted for k in ("flops", "bytes accessed")),
     )
   console.print(trials)
-  console.print("ms: a trial-step, evaluations included")
+  console.print("ms: per trial-step, evaluations included")
   console.print(tables)
   console.print(f"ms: {_NUM_TEST:,} inputs, without dropout")
   console.print(counts)

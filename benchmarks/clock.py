@@ -21,7 +21,7 @@ class Clock(Watcher):
     seconds: from then until the last dispatch was over; 0 before.
     steps: of all lanes in that time.
     longest: steps of a lane that was busy in every dispatch, the first too.
-    lanes: lanes a device.
+    lanes: lanes per device.
     results: of the trials that have ended.
   """
 
@@ -84,7 +84,7 @@ def timed(
   Args:
     cell: whose.
     num_trials: how many.
-    lanes: a device; 0 to choose.
+    lanes: per device; 0 to choose.
     num_devices: None for all.
     seed: of everything random.
     enough: asked after every dispatch whether to stop before.

@@ -27,7 +27,7 @@ from absl import app, flags
 
 from sepfx import models
 from sepfx.ensembles import Cell, Watcher, grid, keys, run
-from sepfx.ensembles.host_loop import Programs
+from sepfx.ensembles.programs import Programs
 from sepfx.probes import norms
 from sepfx.tasks import QSTR
 from sepfx.training import ERM, Online, Probe, Seeds, Trial, with_setting
@@ -64,7 +64,7 @@ def cells(model: str, rates: Sequence[float], protocol: Online) -> list[Cell]:
 def seconds_a_step(
   own: Sequence[Sequence[Cell]], programs: Programs, clock: Callable[[], float]
 ) -> tuple[float, int]:
-  """Runs groups of cells one after another; seconds a trial-step, and trial-steps."""
+  """Runs groups of cells one after another; seconds per trial-step, and trial-steps."""
   counter = _Steps()
   start = clock()
   for group in own:
@@ -77,7 +77,7 @@ def seconds_a_step(
 def rates(console: rich.console.Console) -> None:
   """The first table."""
   table = rich.table.Table(
-    "model", "trial-steps\nin one run", "in five", "CPU ms a trial-step\nin one run",
+    "model", "trial-steps\nin one run", "in five", "CPU ms per trial-step\nin one run",
     "in five", "ratio, median", "range",
   )  # fmt: skip
   protocol = Online(max_samples=100_000)
@@ -114,7 +114,12 @@ def _stepper(trial: Trial) -> Callable[[], None]:
 def batches(console: rich.console.Console) -> None:
   """The second table."""
   table = rich.table.Table(
-    "model", "m", "fixed sample\nms a step", "fresh\nms a step", "ratio, median", "range"
+    "model",
+    "m",
+    "fixed sample\nms per step",
+    "fresh\nms per step",
+    "ratio, median",
+    "range",
   )
   task = QSTR(length=4)
   for model in ("transformer", "ffn:hidden_widths=64"):

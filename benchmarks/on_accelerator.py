@@ -4,8 +4,8 @@
 
 Five parts, on all devices that JAX finds:
 
-- speed: trials of Figure 1(a), several for each lane. Milliseconds a trial-step (one
-  optimizer step of one trial with its share of the evaluations); trials an hour, from
+- speed: trials of Figure 1(a), several for each lane. Milliseconds per trial-step (one
+  optimizer step of one trial with its share of the evaluations); trials per hour, from
   the steps of the trials that were begun first, where all of those ended in time.
 - boolean: the slowest and the fastest cell of the published grid, and what all of it
   would take if every trial went on to its last step: a trial-step is taken to cost a
@@ -14,7 +14,7 @@ Five parts, on all devices that JAX finds:
 - parity: the trials of `experiments.parity` without clipping.
 - repeats: one small run of `experiments.sample_complexity` twice. In one process: a
   program that is compiled anew may be another one.
-- lanes: milliseconds a trial-step against lanes a device, over the first checks.
+- lanes: milliseconds per trial-step against lanes per device, over the first checks.
 
 Timings are of whole dispatches after the first, and programs are compiled as if for the
 first time. Where memory runs out there are fewer lanes than asked for. A measurement ends
@@ -22,10 +22,10 @@ with its share of the time; those that time does not suffice for are said to be 
 reached. A program that is being compiled is waited for, so all of it may take a minute
 longer than `--minutes`.
 
-On a CPU everything is smaller: a lane a device instead of 64 or 32 (1 and 4 in place of 1
-to 256 in the last part), two trials a device for the first table instead of 256, two
-parity trials of at most 200 steps instead of ten of 50,000, repeats of 4 trials instead
-of 48, and 10 checks instead of 50 against lanes. The Boolean cells are the same.
+On a CPU everything is smaller: one lane per device instead of 64 or 32 (1 and 4 in place
+of 1 to 256 in the last part), two trials per device for the first table instead of 256,
+two parity trials of at most 200 steps instead of ten of 50,000, repeats of 4 trials
+instead of 48, and 10 checks instead of 50 against lanes. The Boolean cells are the same.
 
 results.json and results.md in `--output_dir` are written anew after every measurement.
 """
@@ -58,11 +58,11 @@ class Sizes:
   """How much is measured: the defaults are for accelerators.
 
   Attributes:
-    lanes: a device, in the speed table.
+    lanes: per device, in the speed table.
     waves: trials for each of those lanes.
     models, length: of the speed table; the length also of the last part.
     boolean: T and m of the slowest and the fastest cell.
-    boolean_lanes: a device.
+    boolean_lanes: per device.
     parity_lengths, parity_trials, parity_steps: T, trials, steps at most.
     repeated: flags of the run that is repeated.
     growth_lanes, growth_models, growth_checks: of the last part.

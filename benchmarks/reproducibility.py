@@ -3,7 +3,7 @@
     python -m benchmarks.reproducibility
 
 For each model, runs trial 3 of one cell in ensembles of 4, 5 and 16, with 1, 4 and 8
-lanes a device on one CPU device, and in one of 5 with 4 lanes a device on two, and
+lanes per device on one CPU device, and in one of 5 with 4 lanes per device on two, and
 compares its rows and its test-loss curves bit for bit.
 """
 
@@ -25,7 +25,7 @@ from sepfx.models import NAMES
 
 _TRIAL = 3
 _CHECKS = 5
-# Trials, lanes a device, devices.
+# Trials, lanes per device, devices.
 _LAYOUTS = ((4, 1, 1), (5, 4, 1), (16, 8, 1), (5, 4, 2))
 
 

@@ -20,11 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import rich.console
 import rich.table
 import torch
@@ -34,15 +31,14 @@ import sepfx
 from benchmarks import baseline
 from benchmarks.cells import PRESETS, figure_1a, first_checks
 from benchmarks.clock import timed
+from benchmarks.products import matrix_peak, step_operations
 from experiments import command_line
-from sepfx.ensembles import Cell
-from sepfx.models import predict
-from sepfx.training import Online, averaged_risk
+from sepfx.training import Online
 
 flags.DEFINE_list("models", ["transformer", "ffn", "gru"], "First table: which models.")
 flags.DEFINE_list("lengths", ["4", "12"], "First table: N.")
-flags.DEFINE_integer("num_trials", 6, "First table: trials of ours a cell.")
-flags.DEFINE_float("baseline_seconds", 10.0, "First table: time of the baseline a cell.")
+flags.DEFINE_integer("num_trials", 6, "First table: trials of ours per cell.")
+flags.DEFINE_float("baseline_seconds", 10.0, "First table: the baseline's time per cell.")
 flags.DEFINE_list("growth_models", ["transformer", "ffn"], "Second table: which models.")
 flags.DEFINE_list("growth_lanes", ["1", "4", "16", "64", "256"], "Second table: lanes.")
 flags.DEFINE_list("growth_lengths", ["4", "8", "16", "32", "64"], "Second table: N.")
@@ -54,11 +50,10 @@ FLAGS = flags.FLAGS  # --lanes, of the first table, is that of the studies
 _PUBLISHED = Online()
 _GROWTH_LENGTH = 12
 _GROWTH_CHECKS = 10
-_MATRIX = 2048
 
 
 def theirs(model: str, length: int, seconds: float) -> float:
-  """Returns the baseline's seconds a step, evaluations included."""
+  """Returns the baseline's seconds per step, evaluations included."""
   device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
   trial = baseline.Trial(model, length, device)
   trial.advance(_PUBLISHED.check_every)  # PyTorch's own first-call costs
@@ -67,55 +62,6 @@ def theirs(model: str, length: int, seconds: float) -> float:
     trial.advance(_PUBLISHED.check_every)
     checks += 1
   return (time.perf_counter() - start) / (checks * _PUBLISHED.check_every)
-
-
-def matrix_products(jaxpr: Any) -> int:
-  """Floating-point operations of all matrix products in a jaxpr, scans unrolled."""
-  total = 0
-  for equation in jaxpr.eqns:
-    if equation.primitive.name == "dot_general":
-      (contracted, _), _ = equation.params["dimension_numbers"]
-      shape = equation.invars[0].aval.shape
-      inner = int(np.prod([shape[axis] for axis in contracted]))
-      total += 2 * inner * int(np.prod(equation.outvars[0].aval.shape))
-    times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-    for parameter in jax.tree.leaves(
-      list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")
-    ):
-      inner_jaxpr = getattr(parameter, "jaxpr", parameter)
-      if hasattr(inner_jaxpr, "eqns"):
-        total += times * matrix_products(inner_jaxpr)
-  return total
-
-
-def step_operations(cell: Cell) -> int:
-  """Floating-point operations of one training step's matrix products."""
-  trial = cell.trial
-  inputs = jnp.zeros((trial.protocol.batch_size, trial.task.length, trial.task.input_dim))
-
-  def loss(params, inputs, labels):
-    return averaged_risk(predict(trial.model, params, inputs), labels)
-
-  params = trial.state_shapes().params
-  labels = jnp.zeros(inputs.shape[:2])
-  return matrix_products(jax.make_jaxpr(jax.grad(loss))(params, inputs, labels).jaxpr)
-
-
-def matrix_peak(num_devices: int) -> float:
-  """Floating-point operations a second of a large product on every device at once."""
-  devices = jax.devices()[:num_devices]
-  key = jax.random.key(0)
-  matrices = [
-    jax.device_put(jax.random.normal(key, (_MATRIX, _MATRIX)), device)
-    for device in devices
-  ]
-  product = jax.jit(lambda a: a @ a)
-  best = np.inf
-  for _ in range(6):
-    start = time.perf_counter()
-    jax.block_until_ready([product(matrix) for matrix in matrices])
-    best = min(best, time.perf_counter() - start)
-  return len(devices) * 2 * _MATRIX**3 / best
 
 
 def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
@@ -144,12 +90,12 @@ def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
         f"{3600 / (fast * steps_a_trial):,.0f}",
         f"{clock.compiled:.1f}",
         f"{clock.occupancy:.0%}",
-        f"{step_operations(cell) / fast / peak:.0%}",
+        f"{step_operations(cell.trial) / fast / peak:.0%}",
       )
       console.print(f"{cell.name} measured")
   console.print(table)
   console.print(
-    "ms: a trial-step, evaluations included. busy: share of the devices' time that went "
+    "ms per trial-step, evaluations included; busy: share of the devices' time that went "
     "into trials while some were waiting. of peak: training's matrix products."
   )
 
@@ -162,7 +108,7 @@ def growth(console: rich.console.Console, models: Sequence[str]) -> None:
     *((length, 1, num_devices) for length in map(int, FLAGS.growth_lengths)),
     *((_GROWTH_LENGTH, 1, devices) for devices in range(1, num_devices + 1)),
   ]
-  table = rich.table.Table("N", "lanes a device", "devices", *models)
+  table = rich.table.Table("N", "lanes per device", "devices", *models)
   for length, lanes, devices in dict.fromkeys(layouts):
     row = []
     for model in models:
@@ -172,7 +118,7 @@ def growth(console: rich.console.Console, models: Sequence[str]) -> None:
     table.add_row(str(length), str(lanes), str(devices), *row)
     console.print(f"N = {length}, {lanes} lanes, {devices} devices measured")
   console.print(table)
-  console.print("ms a trial-step over the first checks")
+  console.print("ms per trial-step over the first checks")
 
 
 def whole_figure(console: rich.console.Console) -> None:

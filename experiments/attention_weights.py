@@ -14,7 +14,8 @@ import matplotlib.figure
 import numpy as np
 
 from experiments import study
-from experiments.settings import Common, made_from, optimizer_from, setting
+from experiments.parts import made_from, optimizer_from
+from experiments.settings import Common, setting
 from sepfx.analysis import block_statistics, figures
 from sepfx.constructions import retrieval_transformer
 from sepfx.errors import require
@@ -32,7 +33,7 @@ class Settings(Common):
   sample_size: int = setting(50_000, "Training prompts, fixed.", flag="num_samples")
   num_trials: int = setting(1, "Trials; the first is drawn.", kind="count")
   num_test: int = setting(1000, "Test prompts.", kind="fixed")
-  batch_size: int = setting(64, "Prompts a step.")
+  batch_size: int = setting(64, "Prompts per step.")
   weight_decay: float = setting(0.2, "AdamW's decoupled weight decay.")
   max_epochs: int = setting(20, "Epochs at most.", kind="budget")
   stop_loss: float = setting(0.05, "Training loss that ends it.", kind="fixed")

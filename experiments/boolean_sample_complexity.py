@@ -15,9 +15,10 @@ import dataclasses
 
 import numpy as np
 
-from experiments import study, tables
+from experiments import bits, study, tables
 from experiments.adaptive import Adaptive
-from experiments.settings import Chosen, Common, made_from, optimizer_from, setting
+from experiments.parts import made_from
+from experiments.settings import Chosen, setting
 from sepfx import models
 from sepfx.analysis import success_figures, summarise_success
 from sepfx.errors import require
@@ -31,7 +32,7 @@ _FLOOR_SIZES = np.arange(16, 65)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Common):
+class Settings(bits.Bits):
   function: str = setting(
     "and",
     f"What is learned: {', '.join(FUNCTIONS)}, threshold:2 (at least two of the hidden "
@@ -50,27 +51,19 @@ class Settings(Common):
   sample_size: int = setting(
     (20, 40, 60, 80, 100), "m.", flag="sample_sizes", kind="grid"
   )
-  sparsity: int = setting(3, "s, number of hidden bits.")
   search: str = setting(
     "grid", "Run all trials (grid), or an adaptive search.", kind="free"
   )
   num_trials: int = setting(
     10, "Trials of each cell; in a search of each model and context.", kind="count"
   )
-  noise: float = setting(0.0, "Probability that a training label is flipped.")
   bit_probability: float = setting(0.5, "Probability that a bit is 1.")
   subset: tuple[int, ...] = setting(
     (), "The hidden positions, from 0; drawn if not given.", kind="list"
   )
-  accuracy_level: float = setting(
-    0.99, "Held-out accuracy above which a trial succeeds.", kind="fixed"
-  )
   max_steps: int = setting(1000, "Steps of a trial that fails.", kind="budget")
-  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
   num_test: int = setting(10_000, "Held-out inputs of a trial.", kind="fixed")
-  batch_size: int = setting(0, "Samples a step; 0 for all m.")
-  weight_decay: float = setting(1e-4, "Decoupled, on linear weight matrices alone.")
-  clip_norm: float = setting(1.0, "Of the global gradient norm; 0 for none.")
+  batch_size: int = setting(0, "Samples per step; 0 for all m.")
   run_to_end: bool = setting(False, "Train on after success.", kind="fixed")
 
 
@@ -85,17 +78,14 @@ def build(settings: Settings) -> Trial:
   constant = 1 - noisy.best_constant_error()
   takes = f"a number above {constant:.4g}, the accuracy of the best constant"
   require(level > constant, "accuracy_level", level, takes)
-  protocol = made_from(
+  return bits.trial(
     settings,
+    noisy,
     ERM,
     # Where all of them have to be right, fewer than one must be wrong.
     threshold=max(1 - level, 0.5 / num_test),
-    optimizer=optimizer_from(settings, decay="kernels"),
     batch_size=batch or None,
   )
-  clean = dataclasses.replace(noisy, noise=0.0)
-  model = models.build(settings.model, noisy)
-  return protocol.trial(noisy, clean, model, settings.model)
 
 
 def check(chosen: Chosen) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import study, tables
-from experiments.settings import Common, made_from, optimizer_from, setting
-from sepfx import analysis, models
+from experiments import bits, study, tables
+from experiments.parts import made_from
+from experiments.settings import setting
+from sepfx import analysis
 from sepfx.analysis import figures
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
@@ -23,41 +24,28 @@ from sepfx.training import Online, Trial
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Common):
+class Settings(bits.Bits):
   model: str = setting(
     ("transformer",), "Who learns, as in other studies.", flag="models", kind="grid"
   )
   length: int = setting((10, 15, 20), "T, number of bits.", flag="contexts", kind="grid")
-  noise: float = setting(0.0, "Probability that a training label is flipped.")
-  sparsity: int = setting(3, "s, number of hidden bits.")
   num_trials: int = setting(10, "Trials at each context and noise rate.", kind="count")
-  accuracy_level: float = setting(
-    0.99, "Held-out accuracy above which it has learned.", kind="fixed"
-  )
   max_steps: int = setting(10_000, "Steps of a censored trial.", kind="budget")
-  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
   num_test: int = setting(2000, "Held-out inputs of a trial.", kind="fixed")
-  batch_size: int = setting(2048, "Fresh inputs a step.")
-  weight_decay: float = setting(1e-4, "Decoupled, on linear weight matrices alone.")
-  clip_norm: float = setting(1.0, "Of the global gradient norm; 0 for none.")
+  batch_size: int = setting(2048, "Fresh inputs per step.")
 
 
 def build(settings: Settings) -> Trial:
   level, steps, every = settings.accuracy_level, settings.max_steps, settings.check_every
   require(0.5 < level < 1, "accuracy_level", level, "a number between 1/2 and 1")
   require(steps >= every, "max_steps", steps, f"at least check_every = {every}")
-  parity = FUNCTIONS["parity"]
-  noisy = made_from(settings, SparseBoolean, function=parity)
-  protocol = made_from(
+  return bits.trial(
     settings,
+    made_from(settings, SparseBoolean, function=FUNCTIONS["parity"]),
     Online,
     thresholds=(round(1 - level, 12),),  # 0.01, not 0.010000000000000009
-    optimizer=optimizer_from(settings, decay="kernels"),
     max_samples=steps * settings.batch_size,
   )
-  clean = dataclasses.replace(noisy, noise=0.0)
-  model = models.build(settings.model, noisy)
-  return protocol.trial(noisy, clean, model, settings.model)
 
 
 def summarise(run: study.Run) -> list[dict]:

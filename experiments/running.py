@@ -22,7 +22,7 @@ from absl import flags
 from sepfx import probes
 from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.host_loop import Programs
+from sepfx.ensembles.programs import Programs
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
@@ -31,7 +31,7 @@ from sepfx.errors import require
 from sepfx.training import Probe
 
 flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
-flags.DEFINE_integer("lanes", 0, "Trials a device advances at once; 0 to choose.")
+flags.DEFINE_integer("lanes", 0, "Trials that a device advances at once; 0 to choose.")
 flags.DEFINE_float(
   "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
 )
@@ -154,16 +154,6 @@ class Search(Protocol):
     """
 
 
-class _Everything:
-  """All trials in one round."""
-
-  def __init__(self, names: Sequence[str]):
-    self._names, self.num_trials = names, len(names)
-
-  def __call__(self, ended: Mapping[str, bool]) -> Sequence[str]:
-    return () if ended else self._names
-
-
 @contextlib.contextmanager
 def opened() -> Iterator[RunDirectory | None]:
   """Opens --output_dir; None in processes other than the primary.
@@ -208,30 +198,32 @@ def recorded(
   """
   path = pathlib.Path(FLAGS.output_dir)
   names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
-  files, outgrown, count = None, [], request.num_trials
-  if directory is not None:
-    files = _files(request, directory)
-    outgrown = files.outgrown_trials
+  files = _files(request, directory) if directory is not None else None
   # A larger budget is for all that stands there, not only for what is asked for today.
-  again = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
-  names += [name for name, _ in again if name not in names]
-  count = max([count, *(k + 1 for _, k in again)])
+  outgrown = files.outgrown_trials if files else []
+  outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
+  again = [name for name, _ in outgrown if search or name not in names]
+  count = max([request.num_trials, *(k + 1 for _, k in outgrown)])
   every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
   programs: Programs | None = {} if search else None
-  search = search or _Everything(names)
   with contextlib.ExitStack() as while_running:
     watchers: list[Watcher] = []
+    progress = None
     if files is not None:
       if FLAGS.tensorboard:
         watchers.append(TensorBoard(path / "tensorboard", files))
       if FLAGS.profile:
         watchers.append(while_running.enter_context(Profile(path / "profile")))
-      progress = Progress(search.num_trials - len(files.reached), console())
-      watchers += [files, while_running.enter_context(progress)]
-    ended: dict[str, bool] = {}
-    while chosen := search(ended):
+      number = len(again) + (search.num_trials if search else len(names))
+      progress = while_running.enter_context(Progress(number, console()))
+      watchers += [files, progress]
+
+    def finish(chosen: Sequence[str]) -> dict[str, bool]:
+      """Runs those that are not recorded; returns whether each reached all thresholds."""
       known = _reached(files, chosen)
-      missing = {name for name in chosen if name not in known}
+      missing = set(chosen) - set(known)
+      if progress is not None:
+        progress.leave_out(len(known))
       for _ in run(
         request.cells,
         seed=request.seed,
@@ -246,9 +238,19 @@ def recorded(
         keep_weights=request.keep_weights,
       ):
         pass
-      ended.update(_reached(files, chosen))
+      ended = _reached(files, chosen)
       if lost := sorted(missing - set(ended)):
         raise RuntimeError(f"these trials ran and left no record: {', '.join(lost)}")
+      return ended
+
+    if search is None:
+      finish([*names, *again])
+    else:
+      if again:
+        finish(again)
+      ended: dict[str, bool] = {}
+      while chosen := search(ended):
+        ended.update(finish(chosen))
   return files.complete() if files else None
 
 

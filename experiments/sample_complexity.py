@@ -11,15 +11,8 @@ from __future__ import annotations
 import dataclasses
 
 from experiments import published, study, tables
-from experiments.settings import (
-  Chosen,
-  Common,
-  made_from,
-  named_task,
-  one_of,
-  optimizer_from,
-  setting,
-)
+from experiments.parts import made_from, named_task, one_of, optimizer_from
+from experiments.settings import Chosen, Common, setting
 from sepfx import models
 from sepfx.analysis import Level, figures, summarise
 from sepfx.ensembles import TASK_DRAWS
@@ -68,7 +61,7 @@ class Settings(Common):
   codes: str = setting("rademacher", f"Position codes: {', '.join(KINDS)}.")
   code_dim: int | None = setting(None, "d_e; none for floor(5 ln N).")
   encoding_prefactor: bool = setting(False, "Multiply codes by sqrt(d/q).")
-  batch_size: int = setting(64, "Fresh prompts a step.")
+  batch_size: int = setting(64, "Fresh prompts per step.")
   weight_decay: float = setting(0.01, "AdamW's decoupled weight decay.")
   max_samples: int = setting(1_000_000, "Prompts that a trial has.", kind="budget")
   token_dim: int = setting(10, "d.")

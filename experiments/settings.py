@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from absl import flags
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
-from sepfx.training import AdamW, FromOptax, optimizer
+from sepfx.errors import require
 
 flags.disclaim_key_flags()
 
-_T = TypeVar("_T")
+# Settings of the first layout that are gone: heads are fields of a model's
+# specification now.
+_FORMER = ("num_heads",)
 
 # What a setting may do:
 # "axis": take several values, which become an axis of the grid.
@@ -190,8 +191,9 @@ def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
   """Reads the settings of a config.json; what it lacks takes its default."""
   known = fields(cls)
   chosen: dict[str, tuple] = {}
-  for flag, field in known.items():
-    value = stored.get(flag, field.default)
+  # In the order that they are stored in: it is that of axes, and so of columns.
+  for flag in sorted(known, key=[*stored, *known].index):
+    field, value = known[flag], stored.get(flag, known[flag].default)
     kind = field.metadata["kind"]
     if kind == "list":
       chosen[field.name] = (tuple(value),)
@@ -204,89 +206,6 @@ def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
     if name not in known and name not in _FORMER
   }
   return Chosen(cls, chosen, further)
-
-
-# Settings of the first layout that are gone: heads are fields of a model's
-# specification now.
-_FORMER = ("num_heads",)
-
-
-def merged(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
-  """Returns the settings of a directory in which a run takes up what is there.
-
-  Args:
-    there: of the directory.
-    here: what is asked for now.
-
-  Returns:
-    All values of both, and the axes that what is there does not have yet, each with the
-    value that all of it was run with.
-
-  Raises:
-    InvalidSetting: if they differ in a setting that changes a trial.
-  """
-  differing: list[str] = []
-  values: dict[str, tuple] = {}
-  for flag, field in fields(here.cls).items():
-    name = field.name
-    old, new = there.values[name], here.values[name]
-    values[name] = _merged(old, new, field.metadata["kind"])
-    if not values[name]:
-      differing.append(f"{flag} (there {_shown(old)}, here {_shown(new)})")
-  further: dict[str, tuple] = {}
-  for name in [*there.further, *(n for n in here.further if n not in there.further)]:
-    one, two = there.further.get(name, ()), here.further.get(name, ())
-    further[name] = _merged(one, two, "axis") if one and two else ()
-    if not further[name]:
-      differing.append(f"{name} (there {_shown(one)}, here {_shown(two)})")
-  takes = "an empty directory or one of the same config; this one differs in "
-  require(not differing, "output_dir", "", takes + ", ".join(differing))
-  whole = Chosen(here.cls, values, further)
-  before = {**there.values, **there.further}
-  added = {k: before[k][0] for k in whole.axes if k not in there.axes}
-  return whole, added
-
-
-def _merged(there: tuple, here: tuple, kind: Kind) -> tuple:
-  """The values of both; none if they cannot stand in one directory."""
-  if kind == "free" or set(there) == set(here):
-    return here
-  if kind in ("budget", "count"):
-    larger = kind == "count" or here[0] > there[0]
-    return (max(there[0], here[0]),) if larger else ()
-  if kind not in ("axis", "grid"):
-    return ()
-  if kind == "axis" and len(there) == 1 and there[0] not in here:
-    return ()
-  return ordered([*there, *here])
-
-
-def differing_axes(runs: Sequence[Chosen]) -> list[str]:
-  """Settings that may be axes and in which runs differ, or have several values.
-
-  Raises:
-    InvalidSetting: if runs differ in a setting that could not be an axis.
-  """
-  first, *others = runs
-  found = []
-  for flag, field in fields(first.cls).items():
-    kind, name = field.metadata["kind"], field.name
-    several = [run for run in others if set(run.values[name]) != set(first.values[name])]
-    if kind in ("list", "fixed") and name != "check_every":
-      for run in several:
-        old, new = _shown(run.values[name]), _shown(first.values[name])
-        takes = "runs that differ in axes, budget or check_every alone; this one differs "
-        raise InvalidSetting(
-          "beside", flag, f"{takes}in {flag} (there {old}, here {new})"
-        )
-    elif several and kind not in ("grid", "count", "free"):
-      found.append(name)
-  for name in dict.fromkeys(name for run in runs for name in run.further):
-    takes = "runs that all have this further field, or none of them"
-    require(all(name in run.further for run in runs), "beside", name, takes)
-    if len({run.further[name] for run in runs}) > 1:
-      found.append(name)
-  return found
 
 
 def ordered(values: Sequence) -> tuple:
@@ -312,85 +231,3 @@ def _parts(text: str, flag: str) -> list[str]:
 def _guessed(text: str) -> Any:
   """A number if it is one."""
   return specifications.value_of(text, int | float | str, "")
-
-
-def _shown(values: tuple) -> str:
-  if not values:
-    return "nothing"
-  return repr(values[0]) if len(values) == 1 else repr(list(values))
-
-
-def made_from(settings: Any, cls: type[_T], **others: Any) -> _T:
-  """Makes a dataclass whose fields are settings of the same name.
-
-  Args:
-    settings: of one cell.
-    cls: the dataclass, such as a protocol or a task.
-    others: fields that are not, or are not those settings.
-  """
-  own = {
-    field.name: getattr(settings, field.name)
-    for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-    if hasattr(settings, field.name)
-  }
-  return cls(**{**own, **others})
-
-
-def optimizer_from(settings: Any, **others: Any) -> AdamW | FromOptax:
-  """Makes the optimizer of some settings.
-
-  Args:
-    settings: of one cell.
-    others: fields of `AdamW` that are not settings.
-
-  Raises:
-    InvalidSetting: for a specification that cannot be used, or a setting that the
-      optimizer does not have.
-  """
-  made = optimizer(settings.optimizer, made_from(settings, AdamW, **others))
-  defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-  for name in ("weight_decay", "clip_norm"):
-    value = getattr(settings, name, None)
-    same = isinstance(made, AdamW) or value == defaults.get(name)
-    takes = f"its default with {settings.optimizer}: give it as a field of that"
-    require(same, name, value, takes)
-  return made
-
-
-def named_task(settings: Any, names: Iterable[str], without: Sequence[str]) -> Any:
-  """Makes a user's own task from its specification.
-
-  Args:
-    settings: of one cell, with a field `task`: "package.module:factory:field=value".
-    names: of the tasks that the study has itself, for messages.
-    without: settings of those tasks; an own task has them where it has such a field.
-
-  Raises:
-    InvalidSetting: if there is no such factory, or for a value of one of those settings
-      that the task has no field for.
-  """
-  takes = ", ".join([*names, "package.module:factory"])
-  specification = specifications.parse(settings.task, "task")
-  factory = specifications.imported(specification.name, "task", takes)
-  require(callable(factory), "task", settings.task, takes)
-  task = factory(**specifications.typed(specification, factory, "task"))
-  is_task = dataclasses.is_dataclass(task) and hasattr(task, "length")
-  takes = f"a factory of a dataclass with a length, not {type(task).__name__}"
-  require(is_task, "task", settings.task, takes)
-  known = specifications.fields_of(type(task))
-  defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-  changes = {"length": settings.length}
-  for name in without:
-    value = getattr(settings, name)
-    if value != defaults[name]:
-      takes = f"its default with the task {settings.task}, which has no such field"
-      require(name in known, name, value, takes)
-      changes[name] = value
-  return dataclasses.replace(task, **changes)
-
-
-def one_of(settings: Any, name: str, known: Collection[str]) -> str:
-  """Returns a setting that is a name; raises `InvalidSetting` for an unknown one."""
-  value = getattr(settings, name)
-  require(value in known, name, value, f"one of {', '.join(known)}")
-  return value

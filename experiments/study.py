@@ -10,17 +10,17 @@ import dataclasses
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import command_line, running, settings
+from experiments import beside, command_line, merging, running, settings
+from experiments.beside import Part
 from experiments.settings import Chosen
 from sepfx import probes as probes_lib
-from sepfx.ensembles import Cell, Records, grid, joined, load
-from sepfx.ensembles.cells import cell_name
+from sepfx.ensembles import Cell, Records, grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.training import Trial, with_setting
@@ -36,35 +36,21 @@ flags.DEFINE_string("against", "length", "The numeric axis that figures are draw
 FLAGS = flags.FLAGS
 
 
-class Part(NamedTuple):
-  """One of the runs that are summarised together.
-
-  Attributes:
-    records: what it recorded.
-    cells: its grid.
-    chosen: its settings.
-  """
-
-  records: Records
-  cells: Sequence[Cell]
-  chosen: Chosen
-
-
 @dataclasses.dataclass(frozen=True)
 class Run:
   """A complete run, with those beside it.
 
   Attributes:
     records: of all of them.
+    cells: those of all runs, by the names that they have among all.
     chosen: the settings of the run at hand.
     against: the axis to draw along.
-    cells: those of all runs, by the names that they have among all.
   """
 
   records: Records
+  cells: Mapping[str, Cell]
   chosen: Chosen
   against: str
-  cells: Mapping[str, Cell]
 
   def per_row(self, of: Callable[[Trial], Any]) -> np.ndarray:
     """Returns a number of each row's trial, [rows]; NaN where it is None."""
@@ -86,6 +72,7 @@ class Study:
     output_dir: where results are kept by default.
     search: cells and settings -> a `running.Search`, None for all trials.
     keep_weights: whether weights are kept without being asked for.
+    probes: those that are measured without being asked for.
     along_any_axis: whether its figure can be drawn --against another axis.
     check: raises `InvalidSetting` for settings that do not go together.
   """
@@ -98,6 +85,7 @@ class Study:
   output_dir: str
   search: Callable[[Sequence[Cell], Chosen], running.Search | None] = lambda *_: None
   keep_weights: bool = False
+  probes: Sequence[str] = ()
   along_any_axis: bool = False
   check: Callable[[Chosen], Any] = lambda _: None
 
@@ -166,8 +154,9 @@ def run(study: Study, chosen: Chosen) -> None:
   stop = running.start()
   console = running.console()
   own = study.cells(chosen)
-  probe = probes_lib.combined(FLAGS.probes, [cell.trial for cell in own])
-  others = [_read(study, path) for path in FLAGS.beside]
+  asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]
+  probe = probes_lib.combined(asked, [cell.trial for cell in own])
+  others = [beside.read(path, study.settings, study.cells) for path in FLAGS.beside]
   with running.opened() as directory:
     whole, cells = chosen, own
     added: dict[str, Any] = {}
@@ -176,7 +165,9 @@ def run(study: Study, chosen: Chosen) -> None:
       whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
       own, cells = study.cells(chosen, whole), study.cells(whole)
       _check_budget(stored, whole, cells)
-    _check_beside(cells, whole, others)
+    nothing = Records(np.empty(0), (), {})
+    parts = [Part(nothing, cells, whole), *others]
+    beside.check(parts, FLAGS.beside, FLAGS.against)
     request = running.Request(
       own=own,
       cells=cells,
@@ -190,9 +181,10 @@ def run(study: Study, chosen: Chosen) -> None:
     records = running.recorded(request, directory, stop, study.search(own, chosen))
     if records is None or directory is None:
       return
-    together = _together([Part(records, cells, whole), *others])
-    summary = study.summarise(together)
-    write_figure(directory, study.draw(together, summary))
+    everything = beside.together([Part(records, cells, whole), *others])
+    complete = Run(*everything, whole, FLAGS.against)
+    summary = study.summarise(complete)
+    write_figure(directory, study.draw(complete, summary))
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     for part in study.table(summary):
       console.print(part)
@@ -200,9 +192,9 @@ def run(study: Study, chosen: Chosen) -> None:
 
 
 def _taken_up(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
-  """`settings.merged`, with the directory in its message."""
+  """`merging.merged`, with the directory in its message."""
   try:
-    return settings.merged(there, here)
+    return merging.merged(there, here)
   except InvalidSetting as error:
     raise InvalidSetting("output_dir", FLAGS.output_dir, error.takes) from error
 
@@ -216,65 +208,6 @@ def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None
     if grown and any(cell.trial.run_to_end for cell in cells):
       takes = f"{stored[flag]}, as there: these trials run to the end of it"
       raise InvalidSetting(flag, whole.one(field.name), takes)
-
-
-def _read(study: Study, path: str) -> Part:
-  """Reads one run of --beside."""
-  try:
-    records = load(path)
-    chosen = settings.from_stored(study.settings, records.settings)
-    return Part(records, study.cells(chosen), chosen)
-  except InvalidSetting as error:
-    takes = f"directories of complete runs ({error})"
-    raise InvalidSetting("beside", path, takes) from error
-
-
-def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
-  """What each run gets as further columns: the settings in which they differ."""
-  differing = settings.differing_axes([part.chosen for part in parts])
-  added = []
-  for part in parts:
-    values = {**part.chosen.values, **part.chosen.further}
-    have = part.cells[0].coordinates
-    added.append({n: values[n][0] for n in differing if n not in have and n in values})
-  return added
-
-
-def _check_beside(cells: Sequence[Cell], chosen: Chosen, others: Sequence[Part]) -> None:
-  """Refuses cells that would be there twice, and an axis that is not there to draw."""
-  nothing = Records(np.empty(0), (), {})
-  parts = [Part(nothing, cells, chosen), *others]
-  added = _columns(parts)
-  taken: set[tuple] = set()
-  kinds: dict[str, set[type]] = {}
-  for part, own, path in zip(parts, added, ["", *FLAGS.beside], strict=True):
-    coordinates = [{**cell.coordinates, **own} for cell in part.cells]
-    keys = {tuple(sorted((k, str(v)) for k, v in each.items())) for each in coordinates}
-    both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
-    require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
-    taken |= keys
-    for each in coordinates:
-      for name, value in each.items():
-        kinds.setdefault(name, set()).add(type(value))
-  numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
-  takes = f"one of the numeric axes: {', '.join(numeric)}"
-  require(FLAGS.against in numeric, "against", FLAGS.against, takes)
-
-
-def _together(parts: Sequence[Part]) -> Run:
-  added = _columns(parts)
-  records = parts[0].records
-  if len(parts) > 1:
-    records = joined(
-      [(part.records, own) for part, own in zip(parts, added, strict=True)]
-    )
-  cells = {}
-  for part, own in zip(parts, added, strict=True):
-    for cell in part.cells:
-      coordinates = {**cell.coordinates, **own}
-      name = cell_name({c: coordinates[c] for c in records.coordinates})
-      cells[name] = cell
-  return Run(records, parts[0].chosen, FLAGS.against, cells)
 
 
 def write_figure(directory: RunDirectory, figure: matplotlib.figure.Figure) -> None:

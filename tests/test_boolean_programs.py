@@ -146,7 +146,8 @@ def floor_of(*arguments):
   cells = boolean.STUDY.cells(chosen)
   rows = [(*cell.coordinates.values(), 0, 0.9, 10, "censored") for cell in cells]
   records = Records(table(rows, columns(cells)), tuple(cells[0].coordinates), {})
-  own = Run(records, chosen, "length", {cell.name: cell for cell in cells})
+  by_name = {cell.name: cell for cell in cells}
+  own = Run(records, by_name, chosen, "length")
   return boolean.summarise(own)["floor"]
 
 
@@ -247,3 +248,19 @@ def test_parity_end_to_end(tmp_path):
   assert cell["steps"] == sorted(int(row["samples"]) // 64 for row in rows)
   assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")
   assert "steps to learn" in output
+
+
+@pytest.mark.faults
+def test_a_larger_budget_is_also_for_what_a_search_did_not_ask_for(tmp_path):
+  """Trials that a grid censored at 20 steps are at 40 after a search of another size."""
+  out = tmp_path / "run"
+  grid = (*LOGISTIC, "--sample_sizes=4,60", "--num_trials=2", "--max_steps=20")
+  _, rows = run("boolean_sample_complexity", out, *grid)
+  censored = {(row["sample_size"], row["trial"]) for row in rows} - {
+    (row["sample_size"], row["trial"]) for row in rows if row["outcome"] == "reached"
+  }
+  assert ("4", "0") in censored
+  search = (*LOGISTIC, "--sample_sizes=60", "--num_trials=2", "--search=adaptive")
+  _, rows = run("boolean_sample_complexity", out, *search, "--max_steps=40")
+  assert len(rows) == 4
+  assert all(row["steps"] == "40" for row in rows if row["outcome"] == "censored")

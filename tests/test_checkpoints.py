@@ -128,11 +128,12 @@ def attempt(lanes, devices, **settings):
   return run([SHORT], seed=3, num_trials=4, lanes=lanes, devices=devices, **settings)
 
 
-# Lanes a device and devices, before and after the stop.
+# Lanes per device and devices, before and after the stop.
 @pytest.mark.parametrize(
   ("before", "after"),
   [((1, 2), (2, 1)), pytest.param((3, 1), (1, 1), marks=pytest.mark.faults)],
 )
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
   tmp_path, undisturbed, before, after
 ):

@@ -74,6 +74,7 @@ def test_logits(layers, heads):
     np.testing.assert_allclose(own, expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_published_configuration():
   bits = jnp.zeros((2, 10), jnp.int32)
   params = ClsTransformer().init(jax.random.key(0), bits)["params"]
@@ -205,6 +206,7 @@ def scored(module, vocabulary):
   return module.blocks[0].scores_and_values(vocabulary)
 
 
+@pytest.mark.slow
 def test_table_in_lanes_of_which_one_takes_the_direct_pass():
   module = ClsTransformer(num_heads=4, width=64)
   bits, params = draw(module, 20, 12)

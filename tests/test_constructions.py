@@ -38,6 +38,7 @@ def hard_prompts(task, planted, key, num_prompts):
 )
 @pytest.mark.parametrize("sparsity", [1, 2, 3])
 @pytest.mark.parametrize("link", [Linear(), Mean(), ReLUTeacher()])
+@pytest.mark.slow
 def test_retrieval_is_within_sqrt_eps(link, sparsity, prefactor, parametrization):
   task = QSTR(
     length=LENGTH,

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, run
+from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, programs, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, START
 from sepfx.models import GRU
@@ -143,8 +143,8 @@ def test_lanes_are_halved_until_memory_suffices(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
       return super().advance(*arguments)
 
-  monkeypatch.setattr(host_loop, "Lanes", Tight)
-  with pytest.warns(UserWarning, match="out of memory with . lanes a device: going on"):
+  monkeypatch.setattr(programs, "Lanes", Tight)
+  with pytest.warns(UserWarning, match="out of memory with . lanes per device: going on"):
     found = results(cell, num_trials=5, lanes=8, devices=one_device)
   assert made == [8, 4, 2]
   assert set(ran[3:]) == {2}
@@ -168,11 +168,11 @@ def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
       made.append(lanes_per_device)
       self.bytes_per_device = 20 * lanes_per_device
 
-  monkeypatch.setattr(host_loop, "Lanes", Program)
+  monkeypatch.setattr(programs, "Lanes", Program)
   cell = cell_of(small.Linear(), "m")
-  host_loop._Compiler([Accelerator()], lanes=0)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=0)(cell.trial)
   assert made == [32, 16, 8]  # a program may take three tenths of the memory
-  host_loop._Compiler([Accelerator()], lanes=64)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=64)(cell.trial)
   assert made == [32, 16, 8, 64]  # what is asked for is tried
 
 
@@ -185,10 +185,11 @@ class AtOnce(concurrent.futures.ThreadPoolExecutor):
     return future
 
 
+@pytest.mark.slow
 def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   # Three trials on two devices: when one is left, the other device goes on.
   monkeypatch.setattr(host_loop, "ThreadPoolExecutor", AtOnce)
-  monkeypatch.setattr(host_loop, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
+  monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
   seen = []
 
   class Order(Watcher):
@@ -247,6 +248,7 @@ def test_seeds_depend_on_seed_cell_and_index_alone():
   np.testing.assert_array_equal(planted, elsewhere)
 
 
+@pytest.mark.slow
 def test_measure_needs_neither_flags_nor_files():
   protocol = dataclasses.replace(
     small.PROTOCOL, thresholds=(0.5, 0.9), max_samples=16 * 5 * 6

@@ -84,6 +84,7 @@ def plain_trial(trial, own, steps):
   return np.array(points)
 
 
+@pytest.mark.slow
 def test_trial_is_a_plain_loop_over_one_sample():
   own = small.seeds(0)
   state = small.run_to_end(TRIAL, own)
@@ -157,6 +158,7 @@ def test_an_epoch_takes_every_sample_once():
   assert len(rows) == 30
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_anew_each_step_and_off_in_evaluation():
   dropping = dataclasses.replace(TRIAL, model=Logistic(dropout=0.5))
   own = small.seeds(0)
@@ -220,6 +222,7 @@ def test_clipping_is_of_the_global_norm():
     np.testing.assert_allclose(steps[clip]["b"], -mean / np.sqrt(square), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_prompts_too():
   """Risk against n for a fixed sample of qSTR."""
   protocol = ERM(threshold=0.5, check_every=5, num_test=300, max_steps=20)

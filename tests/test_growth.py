@@ -15,7 +15,7 @@ import sepfx
 from experiments import study
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
-from sepfx.ensembles import host_loop, trial_files
+from sepfx.ensembles import Watcher, programs, trial_files
 from sepfx.ensembles.trial_files import Contradiction
 from tests.programs import complete, start
 
@@ -248,16 +248,16 @@ def test_rates_in_one_program(tmp_path, monkeypatch):
   """Done when 2: one program for each structure, as many steps as in separate runs."""
   compiled, steps = [], []
 
-  class Counting(host_loop.Lanes):
+  class Counting(programs.Lanes):
     def __init__(self, *arguments, **settings):
       compiled.append(arguments[0])
       super().__init__(*arguments, **settings)
 
-  class Steps(host_loop.Watcher):
+  class Steps(Watcher):
     def advanced(self, cells, taken):
       steps.append(int(taken.sum()))
 
-  monkeypatch.setattr(host_loop, "Lanes", Counting)
+  monkeypatch.setattr(programs, "Lanes", Counting)
   rates = [0.003, 0.005, 0.01, 0.02, 0.03]
   protocol = sepfx.Online(
     thresholds=(0.8,), batch_size=16, check_every=2, num_test=200, max_samples=1600

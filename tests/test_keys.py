@@ -9,6 +9,7 @@ from sepfx.ensembles import keys
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
+@pytest.mark.slow
 def test_every_draw_is_that_of_jax(seed):
   ours, theirs = keys.key(seed), jax.random.key(seed)
   for derive in (

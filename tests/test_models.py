@@ -252,6 +252,7 @@ def test_rescaled_transition_is_lipschitz():
   assert lipschitz_factor([1e-3 * k for k in kernels], d_h, alpha) == 1.0
 
 
+@pytest.mark.slow
 def test_torch_initialisers():
   d_in, heads, head_dim = 40, 2, 30
   x = jnp.zeros((1, 3, d_in))

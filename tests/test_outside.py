@@ -159,7 +159,7 @@ def scalar(trial, params, world, key):
     (lambda t, p, w, k: {"v": p["nothing"]}, "it raised"),
     ([scalar, lambda t, p, w, k: scalar(t, p, w, k)], "names not scalar's: one"),
     (["norms", "norms"], "each probe once"),
-    ("norm", "takes norms, gradient, risk, span or package.module:function"),
+    ("norm", f"takes {', '.join(sepfx.probes.NAMES)} or package.module:function"),
     ("risk:lenght=4", "takes the fields length"),
     ("risk:noise=0.1", "takes a field of the task qstr"),
     ("span", "takes a protocol with a fixed sample"),

@@ -33,6 +33,7 @@ def test_norms():
   assert found["norm"] == pytest.approx(np.linalg.norm(flat), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_is_of_what_is_minimised():
   params, world, key = ended(TRIAL)
   found = probes.gradient(TRIAL, params, world, key)
@@ -76,6 +77,7 @@ def test_risk_on_another_distribution_and_length():
   np.testing.assert_allclose(longer["risk_length_5"], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_share_of_the_first_layer_in_the_span():
   params, world, key = ended(TRIAL)
   inputs = np.asarray(small.TASK.encode(world.planted, world.sample)).reshape(4, -1)

@@ -62,6 +62,7 @@ def at_checks(trial, world, l2=0.0):
 
 
 @pytest.mark.parametrize("watched", ["train_loss", "grad_norm"])
+@pytest.mark.slow
 def test_a_trial_ends_at_the_first_check_where_what_is_watched_is_below(watched):
   own = small.seeds(0)
   watching = small.with_protocol(TRIAL, watched=watched, l2=0.02)
@@ -94,6 +95,7 @@ def test_a_trial_ends_at_the_first_check_where_what_is_watched_is_below(watched)
   assert verdict.best == pytest.approx(1 - curve["test_error"].min())
 
 
+@pytest.mark.slow
 def test_held_out_loss_is_of_the_held_out_samples():
   own = small.seeds(0)
   world = TRIAL.world(own)
@@ -135,6 +137,7 @@ def test_penalty_and_scale_in_a_plain_loop(l2, init_scale):
   )
 
 
+@pytest.mark.slow
 def test_penalty_and_scale_of_the_online_protocol():
   own = small.seeds(1)
   protocol = Online(
@@ -213,6 +216,7 @@ class FirstAlone(QSTR):
     return (outputs[:, 0] - sample.labels[:, 0]) ** 2
 
 
+@pytest.mark.slow
 def test_a_score_in_the_online_protocol():
   test_task = FirstAlone(length=3, token_dim=2)
   trial = dataclasses.replace(
@@ -300,3 +304,11 @@ def test_an_optimizer_by_name_trains_like_optaxs_own():
 def test_bad_optimizers_are_refused(text, message):
   with pytest.raises(InvalidSetting, match=message):
     optimizer(text, AdamW())
+
+
+@pytest.mark.parametrize(
+  "own", [optax.lbfgs(), optimizer("momo", AdamW()), optax.adam, None]
+)
+def test_optimizers_that_need_more_than_gradients_are_refused(own):
+  with pytest.raises(InvalidSetting, match=r"optimizer: .*gradients and param"):
+    small.with_protocol(TRIAL, optimizer=own).check()

@@ -16,8 +16,9 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import parity, published, running, study, tables
+from experiments.merging import differing_axes, merged
 from experiments.sample_complexity import STUDY
-from experiments.settings import differing_axes, from_stored
+from experiments.settings import from_stored
 from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
@@ -424,3 +425,17 @@ def test_impossible_codes_stop_the_program(tmp_path):
   assert refused.stderr.startswith(
     "error: --code_dim: got 1, takes a dimension in which 6"
   )
+
+
+def test_axes_keep_the_order_in_which_a_directory_has_them():
+  """Columns and names follow it, whatever the order of today's fields."""
+  arguments = ["--noise=0,0.1", "--sparsity=2,3"]
+  chosen = parity.STUDY.chosen(arguments)
+  stored = chosen.stored()
+  other = {key: stored[key] for key in reversed(stored)}
+  there = from_stored(parity.Settings, other)
+  whole, added = merged(there, chosen)
+  own = [name for name in chosen.axes if name in ("noise", "sparsity")]
+  assert [name for name in whole.axes if name in own] == own[::-1]
+  assert not added
+  assert whole.axes == there.axes

@@ -96,6 +96,7 @@ def test_labels_and_inputs_match_definition_2(task, seed):
 @hypothesis.given(
   length=st.integers(2, 12), seed=st.integers(0, 2**32 - 1), data=st.data()
 )
+@pytest.mark.slow
 def test_index_distributions(length, seed, data):
   sparsity = data.draw(st.integers(1, length))
   key = jax.random.key(seed)

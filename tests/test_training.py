@@ -149,6 +149,7 @@ def test_diverged_is_its_own_outcome():
   assert again.diverged_at == exploded.diverged_at
 
 
+@pytest.mark.slow
 def test_risks():
   task = small.TASK
   planted = task.init(jax.random.key(0))

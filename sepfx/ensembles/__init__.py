@@ -1,11 +1,12 @@
 """How many trials run: lanes, the host loop, records, run directories."""
 
 from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
-from sepfx.ensembles.host_loop import InProgress, Keeper, Watcher, run
+from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.loading import load
 from sepfx.ensembles.measuring import measure
 from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
+from sepfx.ensembles.watchers import InProgress, Keeper, Watcher
 
 __all__ = [
   "TASK_DRAWS",

@@ -94,8 +94,8 @@ def grid(
 
   Raises:
     InvalidSetting: for an axis without values or with one twice; a model that does not
-      map the task's inputs to its outputs; a threshold that the best constant already
-      meets; cells of the same name.
+      map the task's inputs to its outputs; an optimizer that needs more than gradients; a
+      threshold that the best constant already meets; cells of the same name.
   """
   known = ", ".join(TASK_DRAWS)
   require(task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {known}")

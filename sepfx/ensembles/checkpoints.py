@@ -22,8 +22,8 @@ import orbax.checkpoint as ocp
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.host_loop import InProgress, TrialOf
 from sepfx.ensembles.run_directory import write_whole
+from sepfx.ensembles.watchers import InProgress, TrialOf
 from sepfx.training import State
 
 _KEPT = 2

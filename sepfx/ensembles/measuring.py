@@ -13,8 +13,9 @@ import numpy as np
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
 from sepfx.ensembles.cells import grid
-from sepfx.ensembles.host_loop import Watcher, run
+from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.records import Records, columns, probe_table, table
+from sepfx.ensembles.watchers import Watcher
 from sepfx.errors import require
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 
@@ -54,7 +55,7 @@ def measure(
     task_draw: "per_trial" or "shared" planted parameters.
     probes: what is measured of each trial when it has ended: names from
       `sepfx.probes.NAMES`, "package.module:function", or functions.
-    lanes: lanes a device; 0 to choose.
+    lanes: lanes per device; 0 to choose.
     devices: where to run; None for all of the default platform.
     watchers: told of everything that happens, see `Watcher`.
 

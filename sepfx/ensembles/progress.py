@@ -10,8 +10,8 @@ import rich.console
 import rich.progress
 
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import Result
+from sepfx.ensembles.watchers import Watcher
 
 _PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
 
@@ -52,6 +52,11 @@ class Progress(Watcher):
 
   def __exit__(self, *_: object) -> None:
     self._bar.stop()
+
+  def leave_out(self, number: int) -> None:
+    """So many of the trials need not run: they are recorded already."""
+    self._total -= number
+    self._bar.update(self._task, total=self._total)
 
   def compiling(self, cell: Cell) -> None:
     self._show(f"compiling {_description(cell)}")

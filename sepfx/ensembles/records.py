@@ -179,12 +179,13 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
 
   Args:
     parts: each run's records, and the columns to add to it: those that tell it from the
-      others. The first is the one whose settings and probes stay.
+      others. The first is the one whose settings stay.
   """
   coordinates = list(parts[0][0].coordinates)
   for records, added in parts:
     coordinates += [c for c in (*records.coordinates, *added) if c not in coordinates]
   rows: list[tuple] = []
+  probes: list[tuple[tuple, Mapping[str, float] | None]] = []
   curves: dict[str, np.ndarray] = {}
   models: dict[str, tuple[Mapping[str, Any], str]] = {}
   types: dict[str, type] = {}
@@ -201,6 +202,11 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
       curves[name] = records.all_curves[records.name_of(row)]
       if records.name_of(row) in records.models:
         models[name] = records.models, records.name_of(row)
+    heads = (*records.coordinates, "trial")
+    for row in () if records.probes is None else records.probes:
+      own = {**{c: row[c].item() for c in row.dtype.names}, **added}
+      values = {c: own[c] for c in row.dtype.names if c not in heads}
+      probes.append((tuple(own[c] for c in (*coordinates, "trial")), values))
   whole = {column: types[column] for column in (*coordinates, *outcome)}
   first, _ = parts[0]
   return dataclasses.replace(
@@ -208,6 +214,7 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
     table=table(rows, whole),
     coordinates=tuple(coordinates),
     all_curves=curves,
+    probes=probe_table(probes, whole),
     models=_Renamed(models),
   )
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from sepfx.ensembles import weights
 from sepfx.ensembles.cells import Cell, cell_name
-from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import (
   Columns,
   Records,
@@ -35,6 +34,7 @@ from sepfx.ensembles.records import (
   trial_name,
 )
 from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.watchers import Watcher
 from sepfx.errors import InvalidSetting
 
 _TRIALS, _CURVES, _PROBES = "trials.csv", "curves.npz", "probes.csv"

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.host_loop import Watcher
 from sepfx.ensembles.records import Result
 from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.ensembles.watchers import Watcher
 from sepfx.errors import InvalidSetting
 
 # Reports traced: more make files that no viewer opens quickly.

@@ -16,17 +16,8 @@ from sepfx.training.risks import (
   prompt_errors,
 )
 from sepfx.training.settings import with_setting
-from sepfx.training.trials import (
-  Outcome,
-  Probe,
-  Report,
-  Seeds,
-  State,
-  Trial,
-  World,
-  probe_key,
-  select,
-)
+from sepfx.training.states import Outcome, Report, Seeds, State, World, select
+from sepfx.training.trials import Probe, Trial, probe_key
 
 __all__ = [
   "ERM",

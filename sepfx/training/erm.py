@@ -22,16 +22,8 @@ from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
 from sepfx.training.orders import place_in_order
-from sepfx.training.trials import (
-  Keys,
-  Outcome,
-  Report,
-  Seeds,
-  State,
-  Trial,
-  World,
-  check_options,
-)
+from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World
+from sepfx.training.trials import Trial, check_options
 
 _OPTIMIZER = adam_with_kernel_decay()
 
@@ -53,9 +45,9 @@ class ERM:
       paper).
     optimizer: an `AdamW`, by default the second paper's Adam, or any optax
       transformation; `projected` keeps weights in a norm ball.
-    batch_size: samples a step, reshuffled each epoch; None for all m.
+    batch_size: samples per step, reshuffled each epoch; None for all m.
     check_every: steps between evaluations.
-    num_test: held-out samples, drawn once a trial.
+    num_test: held-out samples, drawn once per trial.
     max_steps: steps after which a trial is censored.
     run_to_end: take all `max_steps` steps, also when success is certain.
     l2: penalty on the sum of all squared parameters; None for none.

@@ -18,23 +18,14 @@ from jaxtyping import Array, Bool, Float, Int
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import AdamW
-from sepfx.training.trials import (
-  Keys,
-  Outcome,
-  Report,
-  Seeds,
-  State,
-  Trial,
-  World,
-  check_options,
-  select,
-)
+from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World, select
+from sepfx.training.trials import Trial, check_options
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 _CHUNK = 125
 # Standard errors by which the screen must clear every open threshold. A crossing is
 # hidden when the estimate is off by that much at the one check where it happens: a
-# chance of about 1e-5 a trial and threshold.
+# chance of about 1e-5 per trial and threshold.
 _SCREEN_MARGIN = 4.5
 # Chunks after which an undecided screen reads all: the full evaluation that it then
 # extrapolates from is a recent one again.
@@ -55,9 +46,9 @@ class Online:
   Attributes:
     thresholds: test losses tau whose first passage is timed, descending.
     optimizer: an `AdamW`, by default the published one, or any optax transformation.
-    batch_size: fresh prompts a step.
+    batch_size: fresh prompts per step.
     check_every: steps between evaluations.
-    num_test: test prompts, drawn once a trial.
+    num_test: test prompts, drawn once per trial.
     max_samples: training prompts after which a trial is censored.
     screen: stop an evaluation as soon as the prompts read so far show that the test
       loss clears every open threshold; first passages are the same without it.
@@ -267,7 +258,7 @@ class OnlineTrial(Trial):
     return self.record(state, loss, Losses(loss, ~decided))
 
   def outcomes(self, report: Report) -> list[Passage]:
-    """Returns one `Passage` a threshold, in the protocol's order."""
+    """Returns one `Passage` per threshold, in the protocol's order."""
     protocol = self.protocol
     diverged_at = int(report.diverged_at)
     unreached: Outcome = "diverged" if diverged_at else "censored"

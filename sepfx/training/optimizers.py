@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Callable
@@ -21,10 +22,29 @@ def check_rate(learning_rate: float) -> None:
   require(positive, "learning_rate", learning_rate, "a positive number")
 
 
+class _OfOptax(abc.ABC):
+  """An optimizer with optax's `init` and `update`, made anew from fields at each call.
+
+  So a field may be data of a lane.
+  """
+
+  @property
+  @abc.abstractmethod
+  def _transformation(self) -> optax.GradientTransformation: ...
+
+  def init(self, params: Any) -> Any:
+    """Returns the state before the first step."""
+    return self._transformation.init(params)
+
+  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    """Returns the steps and the next state."""
+    return self._transformation.update(grads, state, params)
+
+
 @lanewise("learning_rate", "weight_decay")
 @dataclasses.dataclass(frozen=True)
-class AdamW:
-  """Adam with decoupled weight decay; it has optax's `init` and `update`.
+class AdamW(_OfOptax):
+  """Adam with decoupled weight decay.
 
   Adam's betas and epsilon are optax's. They are constants of the program: as arguments
   they would change its last digits.
@@ -62,14 +82,6 @@ class AdamW:
     takes = f"0, or an integer above warmup_steps = {warm}"
     require(steps == 0 or steps > warm, "decay_steps", steps, takes)
 
-  def init(self, params: Any) -> Any:
-    """Returns the state before the first step."""
-    return self._transformation.init(params)
-
-  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-    """Returns the steps and the next state."""
-    return self._transformation.update(grads, state, params)
-
   @property
   def _transformation(self) -> optax.GradientTransformation:
     mask = _kernels if self.decay == "kernels" else None
@@ -98,7 +110,7 @@ def _kernels(params: Any) -> Any:
 
 @lanewise("learning_rate")
 @dataclasses.dataclass(frozen=True)
-class FromOptax:
+class FromOptax(_OfOptax):
   """An optimizer of optax or `optax.contrib`, by its name there.
 
   Attributes:
@@ -113,14 +125,6 @@ class FromOptax:
 
   def __post_init__(self):
     check_rate(self.learning_rate)
-
-  def init(self, params: Any) -> Any:
-    """Returns the state before the first step."""
-    return self._transformation.init(params)
-
-  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-    """Returns the steps and the next state."""
-    return self._transformation.update(grads, state, params)
 
   @property
   def _transformation(self) -> optax.GradientTransformation:

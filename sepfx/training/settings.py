@@ -40,7 +40,7 @@ def with_setting(trial: Trial, name: str, value: Any) -> Trial:
   owners = [
     part
     for part, own in parts.items()
-    if part in (prefix or _PARTS)
+    if part in ((prefix,) if prefix else _PARTS)
     and (has_field(own, field) if part == "model" else _has(own, field))
   ]
   if len(owners) != 1:

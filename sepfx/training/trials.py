@@ -4,97 +4,26 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.models import evaluate, evaluates_many, predict, record_name
 from sepfx.tasks.objectives import Objective
+from sepfx.training.optimizers import AdamW
+from sepfx.training.states import Report, Seeds, State, World
 
-Outcome = Literal["reached", "censored", "diverged"]
 # Samples that a model is evaluated on at once, where it does not know a better way.
 _CHUNK = 500
-
-
-class Seeds(NamedTuple):
-  """All randomness of a trial: `task` draws what is planted, `trial` the rest."""
-
-  trial: PRNGKeyArray
-  task: PRNGKeyArray
-
-
-class State(NamedTuple):
-  """A trial in progress (K thresholds). Its seeds stay with who runs it."""
-
-  params: Any
-  opt_state: Any
-  step: Int[Array, ""]
-  checks: Int[Array, ""]
-  curve: Any  # what the protocol measures at each of C checks, arrays [C]
-  crossings: Int[Array, " K"]  # step of first passage; 0 where not yet
-  diverged_at: Int[Array, ""]  # step of the first loss not finite; 0 if none
-  memory: Any  # what the protocol's evaluation remembers from check to check
-  active: Bool[Array, ""]
-
-
-class Report(NamedTuple):
-  """What the host learns of a state: all but weights and memory; fields as there.
-
-  Of lanes, each field has a leading lane axis.
-  """
-
-  step: Int[Array, ""]
-  checks: Int[Array, ""]
-  curve: Any
-  crossings: Int[Array, " K"]
-  diverged_at: Int[Array, ""]
-  active: Bool[Array, ""]
-
-
-class Keys(NamedTuple):
-  """What every step's randomness is folded from."""
-
-  data: PRNGKeyArray
-  dropout: PRNGKeyArray
-
-
-class World(NamedTuple):
-  """What a trial's seeds fix for its whole length; in no checkpoint."""
-
-  planted: Any
-  sample: Any  # the fixed training sample; None where every batch is fresh
-  test: Any
-  keys: Keys
-
-
-# Named scalars of (trial, trained parameters, its world, a key), taken when it has ended.
-Probe = Callable[["Trial", Any, World, PRNGKeyArray], Mapping[str, Array]]
-
-
-def probe_key(seeds: Seeds) -> PRNGKeyArray:
-  """The key that a trial's probes get: none of those that its training uses."""
-  return jax.random.fold_in(seeds.trial, 0x70726F62)
-
-
-def check_options(protocol: Any) -> None:
-  """Raises `InvalidSetting` for a penalty or a scale that no protocol takes."""
-  l2, scale = protocol.l2, protocol.init_scale
-  require(l2 is None or 0 <= l2 < np.inf, "l2", l2, "a number >= 0")
-  positive = scale is None or 0 < scale < np.inf
-  require(positive, "init_scale", scale, "a positive number")
-
-
-def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-  """Returns `new` where the condition holds, else `old`, sharing what they share."""
-  return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,23 +116,24 @@ class Trial(abc.ABC):
 
   @abc.abstractmethod
   def outcomes(self, report: Report) -> Sequence[tuple]:
-    """Returns what the trial came to, one tuple a row of its records."""
+    """Returns what the trial came to, one tuple per row of its records."""
 
   # What all share.
 
   def check(self) -> None:
-    """Raises `InvalidSetting` unless model, task and thresholds go together.
+    """Raises `InvalidSetting` unless model, task, optimizer and thresholds go together.
 
     Only shapes are computed.
     """
     name = self.coordinates["model"]
-    self._check_model(name)
+    self._check_optimizer(self._check_model(name))
     error = self.test_task.best_constant_error()
     for threshold in self.protocol.error_thresholds:
       takes = f"numbers below {error:.4g}, the error of the best constant"
       require(threshold < error, "thresholds", threshold, takes)
 
-  def _check_model(self, name: str) -> None:
+  def _check_model(self, name: str) -> Any:
+    """Returns the shapes of its parameters."""
     sample, inputs = self._shapes(2)
     outputs_shape = self.objective.output_shape(sample.labels.shape)
     takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
@@ -222,6 +152,26 @@ class Trial(abc.ABC):
     if got != outputs_shape:
       described = list(got) if got is not None else type(outputs).__name__
       raise InvalidSetting("model", name, f"{takes} (it gave {described})")
+    return variables.get("params", {})
+
+  def _check_optimizer(self, params: Any) -> None:
+    own = self.protocol.optimizer
+    if isinstance(own, AdamW):  # its settings are checked already
+      return
+
+    def step(params):
+      optimizer = optax.with_extra_args_support(own)
+      state = optimizer.init(params)
+      return optimizer.update(params, state, params, grad_fn=lambda *_: params)
+
+    try:
+      jax.eval_shape(step, params)
+    except Exception as error:
+      takes = (
+        "an optimizer of optax, made by a call such as optax.adam(1e-3), that steps "
+      )
+      takes += f"from gradients and parameters alone (it raised: {error})"
+      raise InvalidSetting("optimizer", own, takes) from error
 
   def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:
     """Shapes of a sample of n and of its inputs."""
@@ -310,32 +260,23 @@ class Trial(abc.ABC):
       sample: n samples.
       world: the trial's.
     """
-
-    def apply(inputs):
-      return evaluate(self.model, params, inputs)
-
     if hasattr(task, "score"):
+      apply = functools.partial(evaluate, self.model, params)
       return task.score(apply, world.planted, sample, world.sample)
-    outputs = apply(task.encode(world.planted, sample))
-    return self.objective.error(outputs, sample.labels)
-
-  def losses(
-    self, params: Any, task: Any, sample: Any, world: World
-  ) -> Float[Array, " n"]:
-    """The loss of each of n samples; see `errors`."""
     outputs = evaluate(self.model, params, task.encode(world.planted, sample))
-    return self.objective.loss(outputs, sample.labels)
+    return self.objective.error(outputs, sample.labels)
 
   def measured(
     self, params: Any, task: Any, sample: Any, world: World
   ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """`errors` and `losses` of more samples than fit in memory at once."""
+    """`errors` and losses of n samples, also where n do not fit in memory at once."""
 
     def both(part):
-      return (
-        self.errors(params, task, part, world),
-        self.losses(params, task, part, world),
-      )
+      outputs = evaluate(self.model, params, task.encode(world.planted, part))
+      losses = self.objective.loss(outputs, part.labels)
+      if hasattr(task, "score"):
+        return self.errors(params, task, part, world), losses
+      return self.objective.error(outputs, part.labels), losses
 
     n = len(sample.labels)
     if evaluates_many(self.model) or n <= _CHUNK:
@@ -404,3 +345,20 @@ class Trial(abc.ABC):
       diverged_at=diverged_at,
       active=~ended,
     )
+
+
+# Named scalars of (trial, trained parameters, its world, a key), taken when it has ended.
+Probe = Callable[[Trial, Any, World, PRNGKeyArray], Mapping[str, Array]]
+
+
+def probe_key(seeds: Seeds) -> PRNGKeyArray:
+  """The key that a trial's probes get: none of those that its training uses."""
+  return jax.random.fold_in(seeds.trial, 0x70726F62)
+
+
+def check_options(protocol: Any) -> None:
+  """Raises `InvalidSetting` for a penalty or a scale that no protocol takes."""
+  l2, scale = protocol.l2, protocol.init_scale
+  require(l2 is None or 0 <= l2 < np.inf, "l2", l2, "a number >= 0")
+  positive = scale is None or 0 < scale < np.inf
+  require(positive, "init_scale", scale, "a positive number")

@@ -1,0 +1,101 @@
+"""Runs that are summarised and drawn together: what --beside names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.merging import differing_axes
+from experiments.settings import Chosen, from_stored
+from sepfx.ensembles import Cell, Records, joined, load
+from sepfx.ensembles.cells import cell_name
+from sepfx.errors import InvalidSetting, require
+
+
+class Part(NamedTuple):
+  """One of the runs.
+
+  Attributes:
+    records: what it recorded.
+    cells: its grid.
+    chosen: its settings.
+  """
+
+  records: Records
+  cells: Sequence[Cell]
+  chosen: Chosen
+
+
+def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -> Part:
+  """Reads a complete run.
+
+  Args:
+    path: its directory.
+    settings: of its study.
+    cells: settings -> grid.
+
+  Raises:
+    InvalidSetting: if there is no complete run of that study.
+  """
+  try:
+    records = load(path)
+    chosen = from_stored(settings, records.settings)
+    return Part(records, cells(chosen), chosen)
+  except InvalidSetting as error:
+    takes = f"directories of complete runs ({error})"
+    raise InvalidSetting("beside", path, takes) from error
+
+
+def check(parts: Sequence[Part], paths: Sequence[str], against: str) -> None:
+  """Refuses cells that would be there twice, and an axis that is not there to draw.
+
+  Args:
+    parts: the run at hand, whose records are not read, then those beside it.
+    paths: of the latter.
+    against: the axis.
+
+  Raises:
+    InvalidSetting: for either.
+  """
+  taken: set[tuple] = set()
+  kinds: dict[str, set[type]] = {}
+  for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
+    coordinates = [{**cell.coordinates, **own} for cell in part.cells]
+    keys = {tuple(sorted((k, str(v)) for k, v in each.items())) for each in coordinates}
+    both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
+    require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
+    taken |= keys
+    for each in coordinates:
+      for name, value in each.items():
+        kinds.setdefault(name, set()).add(type(value))
+  numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
+  takes = f"one of the numeric axes: {', '.join(numeric)}"
+  require(against in numeric, "against", against, takes)
+
+
+def together(parts: Sequence[Part]) -> tuple[Records, Mapping[str, Cell]]:
+  """Returns all records, and the cells by the names that they have among all."""
+  added = _columns(parts)
+  records = parts[0].records
+  if len(parts) > 1:
+    records = joined(
+      [(part.records, own) for part, own in zip(parts, added, strict=True)]
+    )
+  cells = {}
+  for part, own in zip(parts, added, strict=True):
+    for cell in part.cells:
+      coordinates = {**cell.coordinates, **own}
+      name = cell_name({c: coordinates[c] for c in records.coordinates})
+      cells[name] = cell
+  return records, cells
+
+
+def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
+  """What each run gets as further columns: the settings in which they differ."""
+  differing = differing_axes([part.chosen for part in parts])
+  added = []
+  for part in parts:
+    values = {**part.chosen.values, **part.chosen.further}
+    have = part.cells[0].coordinates
+    added.append({n: values[n][0] for n in differing if n not in have and n in values})
+  return added

@@ -1,0 +1,254 @@
+"""Compiled programs and the trials in their lanes: one for each structure of trials."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from sepfx.ensembles import hosts
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.lanes import (
+  CONTINUE,
+  RESUME,
+  START,
+  KeyData,
+  Lanes,
+  Leaves,
+)
+from sepfx.ensembles.records import Result
+from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
+from sepfx.training import Report, State, Trial
+
+# Lanes per device where they are vmapped and memory allows. Fixed, so that it does not
+# follow the number of trials at hand: under vmap the width decides a program's last
+# digits.
+_VMAPPED_LANES = 32
+# Share of a device's memory that one program may take: one runs, one may run beside it.
+_MEMORY_SHARE = 0.3
+# The number of a dispatch's steps is steered towards this share of a trial's whole
+# time, within these bounds in seconds. A trial that ends leaves its lane idle until the
+# dispatch is over; on the other hand each dispatch costs some milliseconds.
+_DISPATCH_SHARE = 0.05
+_DISPATCH_SECONDS = (0.05, 1.0)
+
+# Compiled programs by the structure of their trials.
+Programs = MutableMapping[Any, Lanes]
+
+
+class Job(NamedTuple):
+  """One trial to run.
+
+  Attributes:
+    cell: whose.
+    trial: its index.
+    key_data: of its seeds.
+    leaves: of `cell.trial`.
+  """
+
+  cell: Cell
+  trial: int
+  key_data: KeyData
+  leaves: Leaves
+
+  @property
+  def of(self) -> TrialOf:
+    return self.cell.name, self.trial
+
+
+class Queue:
+  """The trials of one structure that have not ended and are in no lane.
+
+  Attributes:
+    example: one of them.
+    waiting: all of them; those already begun come first.
+    parked: states of those already begun.
+  """
+
+  def __init__(self, jobs: Sequence[Job], parked: Mapping[TrialOf, State]):
+    self.example = jobs[0]
+    self.parked = {job.of: parked[job.of] for job in jobs if job.of in parked}
+    self.waiting = deque(sorted(jobs, key=lambda job: job.of not in self.parked))
+
+  def in_progress(self) -> Iterator[InProgress]:
+    """What it holds of trials already begun."""
+    if self.parked:
+      states = jax.tree.map(lambda *rows: np.stack(rows), *self.parked.values())
+      yield InProgress(list(self.parked), states)
+
+
+class Compiler:
+  """Compiles a queue's program, with as many lanes as are asked for and fit."""
+
+  def __init__(
+    self,
+    devices: Sequence[jax.Device],
+    lanes: int,
+    programs: Programs | None = None,
+  ):
+    self.devices = devices
+    self._programs = programs
+    self._mapped = devices[0].platform == "cpu"
+    self._lanes = lanes or (1 if self._mapped else _VMAPPED_LANES)
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    memory = own[0].memory_stats() or {}
+    limit = memory.get("bytes_limit") if lanes == 0 else None
+    self._budget = _MEMORY_SHARE * limit if limit else None
+
+  def __call__(self, trial: Trial) -> Lanes:
+    if self._programs is None:
+      return self._compile(trial)
+    structure = jax.tree.structure(trial)
+    if structure not in self._programs:
+      self._programs[structure] = self._compile(trial)
+    return self._programs[structure]
+
+  def _compile(self, trial: Trial) -> Lanes:
+    width = self._lanes
+    while True:
+      try:
+        program = Lanes(trial, self.devices, width, mapped=self._mapped)
+      except jax.errors.JaxRuntimeError as error:
+        width = _narrower(width, error)
+        continue
+      fits = self._budget is None or program.bytes_per_device <= self._budget
+      if fits or width == 1:
+        return program
+      del program  # its lanes' memory, before narrower ones are made
+      width //= 2
+
+  def narrow(self, width: int, error: jax.errors.JaxRuntimeError) -> None:
+    """After this error with `width` lanes, compiles with half as many at most."""
+    self._lanes = _narrower(width, error)
+    if self._programs is not None:
+      self._programs.clear()
+
+
+def _narrower(width: int, error: jax.errors.JaxRuntimeError) -> int:
+  """Half as many lanes if memory ran out; raises the error if that is no way out."""
+  # Processes do not run out at the same time, so they would halve at different times.
+  if "RESOURCE_EXHAUSTED" not in str(error) or width == 1 or jax.process_count() > 1:
+    raise error
+  warnings.warn(
+    f"out of memory with {width} lanes per device: going on with {width // 2}",
+    stacklevel=2,
+  )
+  return width // 2
+
+
+class OpenProgram:
+  """A program that is running: its queue, its lanes, and which trial is in which."""
+
+  def __init__(self, queue: Queue, lanes: Lanes):
+    self.lanes = lanes
+    self._queue = queue
+    self._jobs: list[Job | None] = [None] * lanes.num_lanes
+    self._step = np.zeros(lanes.num_lanes, int)  # of each lane's trial, last we heard
+    self._refill = np.full(lanes.num_lanes, CONTINUE, np.int32)
+    self._since = np.zeros(lanes.num_lanes)  # when each lane's trial was put there
+    self._lifetime = 0.0  # seconds, of the trial that has been there longest so far
+    self._started = 0.0  # when the last dispatch was
+    self._report: Any = None
+    self.num_steps = lanes.quantum  # of the next dispatch
+
+  @property
+  def has_waiting(self) -> bool:
+    return bool(self._queue.waiting)
+
+  @property
+  def running(self) -> bool:
+    return any(self._jobs)
+
+  def occupies(self, device: int) -> bool:
+    """Whether a trial is in a lane of this device."""
+    return any(self._jobs[lane] for lane in self._lanes_of(device))
+
+  def fill(self, device: int) -> None:
+    """Puts waiting trials into the idle lanes of a device."""
+    parked = {}
+    for lane in self._lanes_of(device):
+      if self._jobs[lane] or not self._queue.waiting:
+        continue
+      job = self._queue.waiting.popleft()
+      self._jobs[lane], self._since[lane] = job, time.perf_counter()
+      state = self._queue.parked.pop(job.of, None)
+      if state is None or state.step % self.lanes.quantum:
+        self._refill[lane], self._step[lane] = START, 0
+      else:
+        self._refill[lane], self._step[lane] = RESUME, state.step
+        parked[lane] = state
+    if parked:
+      self.lanes.put(parked)
+
+  def dispatch(self) -> None:
+    """Starts to advance the lanes."""
+    self._started = time.perf_counter()
+    self._report = self.lanes.advance(*self._arguments, self._refill, self.num_steps)
+
+  def ready(self) -> bool:
+    """Whether the lanes have come to the end of their dispatch."""
+    return all(a.is_ready() for a in jax.tree.leaves(self._report))
+
+  def steer(self) -> None:
+    """Sets the steps of the next dispatch, at the end of this one."""
+    jax.block_until_ready(self._report)
+    now = time.perf_counter()
+    busy = [lane for lane, job in enumerate(self._jobs) if job]
+    oldest = now - np.min(self._since[busy], initial=now)
+    self._lifetime = max(self._lifetime, oldest)
+    wanted = np.clip(_DISPATCH_SHARE * self._lifetime, *_DISPATCH_SECONDS)
+    # At most doubled: the first dispatches are too short to extrapolate from.
+    ratio = min(2.0, wanted / (now - self._started))
+    quantum = self.lanes.quantum
+    self.num_steps = quantum * max(1, round(self.num_steps * ratio / quantum))
+
+  def collect(
+    self, watchers: Sequence[Watcher], with_params: bool
+  ) -> list[tuple[Job, Result]]:
+    """Returns the trials that ended, after the watchers were told of the steps."""
+    report: Report = hosts.fetch(self._report)
+    self._refill[:] = CONTINUE
+    running = np.array([job is not None for job in self._jobs])
+    steps = np.where(running, report.step - self._step, 0)
+    self._step = np.array(report.step)
+    for watcher in watchers:
+      watcher.advanced([job.cell if job else None for job in self._jobs], steps)
+    ended = []
+    for lane in np.flatnonzero(running & ~report.active):
+      job = self._jobs[lane]
+      assert job is not None
+      own = jax.tree.map(lambda field, lane=lane: field[lane], report)
+      trial = job.cell.trial
+      params = self.lanes.take(int(lane)) if with_params else None
+      outcomes, curve = trial.outcomes(own), trial.curve(own)
+      ended.append((job, Result(job.cell, job.trial, outcomes, curve, None, params)))
+      self._jobs[lane] = None
+    return ended
+
+  def requeue(self) -> Queue:
+    """Returns the queue, with the trials in the lanes to start anew."""
+    self._queue.waiting.extendleft(job for job in reversed(self._jobs) if job)
+    return self._queue
+
+  def in_progress(self) -> InProgress:
+    trials = [job.of if job else None for job in self._jobs]
+    return InProgress(trials, self.lanes.states)
+
+  @property
+  def _arguments(self) -> tuple[KeyData, Leaves]:
+    """Key data and leaves of each lane's trial; of an idle lane, another's."""
+    jobs = [job or self._queue.example for job in self._jobs]
+    key_data = tuple(
+      np.stack(a) for a in zip(*(job.key_data for job in jobs), strict=True)
+    )
+    leaves = tuple(np.stack(a) for a in zip(*(job.leaves for job in jobs), strict=True))
+    return key_data, leaves
+
+  def _lanes_of(self, device: int) -> range:
+    width = self.lanes.lanes_per_device
+    return range(device * width, (device + 1) * width)
