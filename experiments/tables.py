@@ -96,3 +96,66 @@ def transitions(summary: list[dict]) -> list[Any]:
       ", ".join(f"{step:,}" for step in cell["steps"]),
     )
   return [table]
+
+
+def gaps(summary: dict) -> list[Any]:
+  """Generalisation gaps of each cell, and what they grow with."""
+  table = rich.table.Table(
+    "model", "degree", "k", "got there", "gap of those", "gap of all", "population risk"
+  )
+  for cell in summary["cells"]:
+    table.add_row(
+      cell["series"],
+      str(cell["degree"]),
+      str(cell["num_components"]),
+      f"{cell['reached']} of {cell['trials']}",
+      *(_interval(cell, name) for name in ("gap", "gap_all", "population_risk")),
+    )
+  parts: list[Any] = [table]
+  for name, fit in summary["fits"].items():
+    if "e" in fit:
+      text = ", ".join(f"{key} = {_interval(fit, key)}" for key in ("b", "c", "e"))
+      parts.append(
+        f"{name}: log gap = a + b log d + c log k + e log d log k, over "
+        f"{fit['trials']} trials ({fit['left_out']} left out): {text}"
+      )
+    for kind, own in summary["correlations"][name].items():
+      if "rho" in own:
+        parts.append(
+          f"{name}: rank correlation of gap and d k, {kind}: {_interval(own, 'rho')}"
+        )
+  return parts
+
+
+def flatness(summary: dict) -> list[Any]:
+  """Norms and traces of learned and constructed weights, and what bounds tell of gaps."""
+  table = rich.table.Table(
+    "degree", "k", "squared norm\nlearned", "constructed", "trace\nlearned",
+    "constructed", "below\nin both",
+  )  # fmt: skip
+  for cell in summary["cells"]:
+    names = ("squared_norm", "trace")
+    kinds = ("learned", "constructed")
+    values = [cell[f"{kind}_{name}"] for name in names for kind in kinds]
+    table.add_row(
+      str(cell["degree"]),
+      str(cell["num_components"]),
+      *("" if value is None else f"{value:,.4g}" for value in values),
+      f"{cell['dominating']} of {cell['trials']}",
+    )
+  lines = [
+    f"rank correlation of gap and {name}, {which}: {_interval(own, 'rho')}"
+    for name, found in summary["correlations"].items()
+    for which, own in found.items()
+    if "rho" in own
+  ]
+  return [table, *lines]
+
+
+def _interval(entry: dict, name: str) -> str:
+  if entry[name] is None:
+    return ""
+  text = f"{entry[name]:.3g}"
+  if entry[f"{name}_low"] is not None:
+    text += f" [{entry[f'{name}_low']:.3g}, {entry[f'{name}_high']:.3g}]"
+  return text

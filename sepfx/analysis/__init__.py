@@ -1,7 +1,14 @@
 """What it means: reads records only; censored means, scaling fits, figures."""
 
-from sepfx.analysis import figures, success, success_figures
+from sepfx.analysis import (
+  figures,
+  flatness_figures,
+  gap_figures,
+  success,
+  success_figures,
+)
 from sepfx.analysis.attention import block_statistics
+from sepfx.analysis.gaps import summarise_gaps
 from sepfx.analysis.levels import Level
 from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.series import series
@@ -17,11 +24,14 @@ __all__ = [
   "block_statistics",
   "figures",
   "fit_exponent",
+  "flatness_figures",
+  "gap_figures",
   "restricted_mean",
   "series",
   "success",
   "success_figures",
   "summarise",
+  "summarise_gaps",
   "summarise_success",
   "transitions",
 ]

@@ -38,10 +38,18 @@ def restricted_mean(samples: np.ndarray, reached: np.ndarray, budget: int) -> Me
     budget: prompts after which a trial is censored.
   """
   values = np.where(reached, samples, budget).astype(float)
-  mean = float(np.mean(values))
   restricted = not bool(np.all(reached))
-  if len(values) < 2:
+  mean, low, high = student_interval(values)
+  if np.isnan(low):
     return Mean(mean, np.nan, np.nan, restricted)
+  return Mean(mean, max(low, 0.0), min(high, float(budget)), restricted)
+
+
+def student_interval(values: np.ndarray) -> tuple[float, float, float]:
+  """Mean and Student-t interval of independent values; NaN for that of a single one."""
+  mean = float(np.mean(values))
+  if len(values) < 2:
+    return mean, np.nan, np.nan
   error = float(scipy.stats.sem(values))
   half = error * float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-  return Mean(mean, max(mean - half, 0.0), min(mean + half, float(budget)), restricted)
+  return mean, mean - half, mean + half

@@ -18,7 +18,7 @@ def transitions(
 
   Args:
     records: with one threshold.
-    batch_size: samples a step, [rows].
+    batch_size: samples per step, [rows].
     max_steps: steps after which a trial is censored, [rows].
 
   Returns:

@@ -7,6 +7,7 @@ from sepfx.constructions.boolean import (
   represent,
   selection,
 )
+from sepfx.constructions.fourier import FlatConstruction, flat_transformer
 from sepfx.constructions.retrieval import (
   Retrieval,
   lemma_11_alpha,
@@ -15,9 +16,11 @@ from sepfx.constructions.retrieval import (
 )
 
 __all__ = [
+  "FlatConstruction",
   "Network",
   "Retrieval",
   "Selection",
+  "flat_transformer",
   "lemma_11_alpha",
   "norm_bounds",
   "piecewise_constant",

@@ -1,7 +1,7 @@
 """Who learns: plain `flax.linen` modules that map inputs [n N D] to outputs [n N].
 
-Or, for tasks of bits, [n T] to logits [n 2]. They know nothing of trials, flags or
-files and can be used alone in any JAX project. `build` is where the published
+Or, for tasks of bits, [n T] to logits [n 2] or numbers [n]. They know nothing of trials,
+flags or files and can be used alone in any JAX project. `build` is where the published
 configurations have their names.
 """
 
@@ -21,6 +21,7 @@ from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
 from sepfx.models.feedforward import FeedForward
 from sepfx.models.on_bits import OnBits
+from sepfx.models.read_out_transformer import ReadOutTransformer
 from sepfx.models.recurrent import GRU, LSTM, RNN
 from sepfx.models.residual_rnn import ResidualRNN
 from sepfx.models.transformer import Transformer, query_key_products
@@ -35,6 +36,7 @@ __all__ = [
   "FeedForward",
   "InputMap",
   "OnBits",
+  "ReadOutTransformer",
   "ResidualRNN",
   "Transformer",
   "build",
@@ -74,6 +76,11 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "lstm": _Published(LSTM),
     "relu_rnn": _Published(RNN),
     "residual_rnn": _Published(ResidualRNN),
+  },
+  "regression_on_bits": {
+    "transformer": _Published(ReadOutTransformer),
+    # The width of the flat construction.
+    "minimal": _Published(ReadOutTransformer, lambda task: {"embedding_dim": None}),
   },
   "classification": {
     "transformer": _Published(ClsTransformer),

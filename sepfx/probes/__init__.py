@@ -6,6 +6,7 @@ runs in a program of its own, once for each trial, and changes nothing of the tr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
+from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
 from sepfx.probes.norms import norms
 from sepfx.probes.risks import risk
+from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import span
 from sepfx.training import Probe, Seeds, Trial
 
@@ -24,9 +27,11 @@ __all__ = [
   "NAMES",
   "build",
   "combined",
+  "generalisation",
   "gradient",
   "norms",
   "risk",
+  "sharpness",
   "span",
   "value_names",
 ]
@@ -34,8 +39,10 @@ __all__ = [
 # Name -> what makes the probe from the fields of its specification.
 _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "norms": lambda: norms,
+  "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
   "risk": risk,
+  "sharpness": sharpness,
   "span": lambda: span,
 }
 NAMES = tuple(_BUILT_IN)
@@ -102,13 +109,14 @@ def combined(
 
 def value_names(probe: Probe, trial: Trial) -> list[str]:
   """Names of the values that a probe gives of a trial."""
+  return list(_shapes(probe, trial))
+
+
+def _shapes(probe: Probe, trial: Trial) -> Any:
+  """Shapes of what a probe returns."""
   seeds = Seeds(jax.random.key(0), jax.random.key(0))
-
-  def values(params, world, key):
-    return probe(trial, params, world, key)
-
-  world = jax.eval_shape(trial.world, seeds)
-  return list(jax.eval_shape(values, trial.state_shapes().params, world, seeds.trial))
+  params, world = trial.state_shapes().params, jax.eval_shape(trial.world, seeds)
+  return jax.eval_shape(functools.partial(probe, trial), params, world, seeds.trial)
 
 
 def _name(own: Any) -> str:
@@ -116,18 +124,11 @@ def _name(own: Any) -> str:
 
 
 def _check(probes: Mapping[str, Probe], trial: Trial) -> None:
-  seeds = Seeds(jax.random.key(0), jax.random.key(0))
-  params = trial.state_shapes().params
-  world = jax.eval_shape(trial.world, seeds)
   takes = "a probe that returns finite-typed scalars by name"
   seen: dict[str, str] = {}
   for name, probe in probes.items():
-
-    def values(params, world, key, probe=probe):
-      return probe(trial, params, world, key)
-
     try:
-      found = jax.eval_shape(values, params, world, seeds.trial)
+      found = _shapes(probe, trial)
     except InvalidSetting:
       raise
     except Exception as error:

@@ -19,6 +19,7 @@ from sepfx.tasks.boolean import (
   threshold,
 )
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes
+from sepfx.tasks.fourier import FourierSparse, Spectrum, UnseenStrings
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
 from sepfx.tasks.links import (
   LINKS,
@@ -30,7 +31,12 @@ from sepfx.tasks.links import (
   SquaredNorm,
   TwoLayer,
 )
-from sepfx.tasks.objectives import CLASSIFICATION, REGRESSION, Objective
+from sepfx.tasks.objectives import (
+  CLASSIFICATION,
+  REGRESSION,
+  REGRESSION_ON_BITS,
+  Objective,
+)
 from sepfx.tasks.qstr import QSTR, Planted, Prompts, first_half_scales
 
 __all__ = [
@@ -39,9 +45,11 @@ __all__ = [
   "LINKS",
   "QSTR",
   "REGRESSION",
+  "REGRESSION_ON_BITS",
   "BooleanFunction",
   "ByCount",
   "Custom",
+  "FourierSparse",
   "HalfFixed",
   "Hidden",
   "IndexDistribution",
@@ -54,10 +62,12 @@ __all__ = [
   "Prompts",
   "ReLUTeacher",
   "SparseBoolean",
+  "Spectrum",
   "SquaredNorm",
   "Symmetric",
   "TruthTable",
   "TwoLayer",
+  "UnseenStrings",
   "boolean_function",
   "coherence",
   "default_code_dim",

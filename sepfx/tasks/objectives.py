@@ -63,6 +63,8 @@ REGRESSION = Objective(
   measured=lambda error: error,
   continuous=True,
 )
+# The same of one number for each input, by models of other inputs.
+REGRESSION_ON_BITS = REGRESSION._replace(name="regression_on_bits")
 CLASSIFICATION = Objective(  # labels are 0 or 1: two logits
   name="classification",
   loss=cross_entropy,

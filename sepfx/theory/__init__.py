@@ -13,11 +13,13 @@ from sepfx.theory.capacity import (
   norms,
 )
 from sepfx.theory.exhaustive import exhaustive_success
+from sepfx.theory.fourier import coefficients, spectrum, walsh_hadamard
 
 __all__ = [
   "HeadNorms",
   "LayerNorms",
   "Norms",
+  "coefficients",
   "deep_capacity",
   "exhaustive_success",
   "generalisation_bound",
@@ -26,4 +28,6 @@ __all__ = [
   "linear_log_covering",
   "matrix_capacity",
   "norms",
+  "spectrum",
+  "walsh_hadamard",
 ]

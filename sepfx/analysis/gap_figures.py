@@ -1,0 +1,84 @@
+"""Figures of the generalisation gap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from sepfx.analysis.figures import STYLES
+from sepfx.analysis.series import series
+from sepfx.ensembles import Records
+
+
+def gaps(
+  records: Records, summary: Mapping[str, Any], across: str, along: str
+) -> matplotlib.figure.Figure:
+  """Draws the gap of each trial, and means with intervals, a panel per series.
+
+  Args:
+    records: as `summarise_gaps` takes them.
+    summary: what that returned.
+    across: column of which each value is a line.
+    along: column on the horizontal axis.
+  """
+  names = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
+  figure = matplotlib.figure.Figure(figsize=(6.4 * len(names), 4.4), layout="constrained")
+  axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+  lines = sorted({cell[across] for cell in summary["cells"]})
+  places = sorted({cell[along] for cell in summary["cells"]})
+  assert records.probes is not None
+  row_names = series(records, (across, along))
+  ended = dict(zip(map(records.name_of, records.table), row_names, strict=True))
+  reached = dict(
+    zip(map(records.name_of, records.table), records.table["outcome"], strict=True)
+  )
+  for axis, name in zip(axes, names, strict=True):
+    for k, line in enumerate(lines):
+      style = STYLES[k % len(STYLES)]
+      shift = 0.12 * (k - (len(lines) - 1) / 2)
+      where = {place: i + shift for i, place in enumerate(places)}
+      for row in records.probes:
+        trial = records.name_of(row)
+        if row[across] == line and ended[trial] == name:
+          filled = style["color"] if reached[trial] == "reached" else "none"
+          axis.plot(
+            where[row[along].item()], row["gap"], marker=style["marker"],
+            color=style["color"], markerfacecolor=filled, markersize=4, alpha=0.5,
+            linestyle="none",
+          )  # fmt: skip
+      cells = [
+        c
+        for c in summary["cells"]
+        if c["series"] == name and c[across] == line and c["gap"] is not None
+      ]
+      if not cells:
+        continue
+      middle = np.array([c["gap"] for c in cells])
+      low, high = (
+        np.array([c["gap"] if c[end] is None else c[end] for c in cells])
+        for end in ("gap_low", "gap_high")
+      )
+      axis.errorbar(
+        [where[c[along]] for c in cells], middle,
+        yerr=[middle - low, high - middle], capsize=3,
+        label=f"{across} {line}", **style,
+      )  # fmt: skip
+      for cell in cells:
+        if cell["reached"] < cell["trials"]:
+          text = f"{cell['reached']} of {cell['trials']}"
+          at = (where[cell[along]], cell["gap"])
+          axis.annotate(text, at, xytext=(5, 4), textcoords="offset points", fontsize=7)
+    axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
+    axis.set_yscale("symlog", linthresh=0.01)
+    axis.set(xlabel=along, title=name)
+    axis.axhline(0, color="black", linewidth=0.5)
+    axis.grid(alpha=0.25)
+    axis.legend(frameon=False, fontsize=8)
+  axes[0].set_ylabel("test loss less training loss")
+  figure.text(
+    0.01, -0.02, "hollow: did not get to the training loss that ends a trial", fontsize=7
+  )
+  return figure

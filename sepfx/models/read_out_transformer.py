@@ -1,0 +1,189 @@
+"""The Transformer that computes a number from bits, read at a position of its own.
+
+The trained model of *A Sharper Picture of Generalization in Transformers* (appendix A):
+one-hot positions beside an embedding of the bit, attention scores multiplied by log T
+in place of 1/sqrt(D), no layer norm.
+"""
+
+from __future__ import annotations
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from sepfx.errors import require
+from sepfx.models.initializers import linear, uniform
+
+
+class _Block(nn.Module):
+  """Attention without biases, then an MLP of ReLUs."""
+
+  width: int
+  num_heads: int
+  mlp_width: int
+  residual_attention: bool
+  residual_mlp: bool
+  layer_norm: bool
+  dropout: float
+
+  def setup(self) -> None:
+    D, H = self.width, self.num_heads
+    init = uniform(1 / math.sqrt(D))
+    for name in ("query", "key", "value"):
+      setattr(self, name, self.param(f"{name}_kernel", init, (D, H, D // H)))
+    self.out = self.param("out_kernel", init, (H, D // H, D))
+    self.mlp_in = linear("torch", D, self.mlp_width)
+    self.mlp_out = linear("torch", self.mlp_width, D)
+    if self.layer_norm:
+      self.attention_norm = nn.LayerNorm(epsilon=1e-5)
+      self.mlp_norm = nn.LayerNorm(epsilon=1e-5)
+    self.drop = nn.Dropout(self.dropout)
+
+  def __call__(
+    self, tokens: Float[Array, "n S D"], scale: float
+  ) -> Float[Array, "n S D"]:
+    """Returns all rows; `scale` is the factor of attention scores."""
+    normed = self._normed(tokens)
+    query = jnp.einsum("nsd,dhe->nshe", normed, scale * self.query)
+    key = jnp.einsum("nsd,dhe->nshe", normed, self.key)
+    value = jnp.einsum("nsd,dhe->nshe", normed, self.value)
+    weights = self._dropped(nn.softmax(jnp.einsum("nrhe,nshe->nhrs", query, key)))
+    heads = jnp.einsum("nhrs,nshe->nrhe", weights, value)
+    return self._finished(tokens, jnp.einsum("nrhe,hed->nrd", heads, self.out))
+
+  def last_row(self, tokens: Float[Array, "n S D"], scale: float) -> Float[Array, "n D"]:
+    """Returns the last row alone.
+
+    Its query is brought to the tokens, and values are taken of their mixture: fewer
+    products than to bring every token to a key and a value.
+    """
+    normed = self._normed(tokens)
+    query = jnp.einsum("nd,dhe->nhe", normed[:, -1], scale * self.query)
+    probe = jnp.einsum("nhe,dhe->nhd", query, self.key)
+    weights = self._dropped(nn.softmax(jnp.einsum("nhd,nsd->nhs", probe, normed)))
+    mixed = jnp.einsum("nhs,nsd->nhd", weights, normed)
+    heads = jnp.einsum("nhd,dhe->nhe", mixed, self.value)
+    read = jnp.einsum("nhe,hed->nd", heads, self.out)
+    return self._finished(tokens[:, -1], read)
+
+  def of_vocabulary(
+    self, vocabulary: Float[Array, "2 S D"], bits: Int[Array, "n S"], scale: float
+  ) -> Float[Array, "n S D"]:
+    """Returns all rows of inputs whose token at s is `vocabulary[bits[s], s]`.
+
+    There are four scores for each pair of positions and two values for each position,
+    whatever the number of inputs: no product with a kernel is left that runs over them.
+    """
+    S, D = vocabulary.shape[1:]
+    normed = self._normed(vocabulary)
+    query = jnp.einsum("bsd,dhe->bhse", normed, scale * self.query)
+    key = jnp.einsum("bsd,dhe->bhse", normed, self.key)
+    scores = jnp.einsum("ahre,bhse->abhrs", query, key)
+    is_one = bits[:, None, :, None] == 1, bits[:, None, None, :] == 1
+    of_zeros, of_ones = (jnp.where(is_one[1], own[1], own[0]) for own in scores)
+    weights = self._dropped(nn.softmax(jnp.where(is_one[0], of_ones, of_zeros)))
+    value = jnp.einsum("bsd,dhe,hef->bhsf", normed, self.value, self.out)
+    # What a one adds to a zero's value goes with the weights of ones alone.
+    table = jnp.concatenate([value[0], value[1] - value[0]], axis=1)
+    split = jnp.concatenate([weights, jnp.where(is_one[1], weights, 0.0)], axis=-1)
+    read = split.transpose(0, 2, 1, 3).reshape(-1, 2 * self.num_heads * S)
+    read = (read @ table.reshape(-1, D)).reshape(-1, S, D)
+    tokens = jnp.where(bits[..., None] == 1, vocabulary[1], vocabulary[0])
+    return self._finished(tokens, read)
+
+  def _normed(self, tokens: Float[Array, "*n D"]) -> Float[Array, "*n D"]:
+    return self.attention_norm(tokens) if self.layer_norm else tokens
+
+  def _finished(
+    self, rows: Float[Array, "*n D"], read: Float[Array, "*n D"]
+  ) -> Float[Array, "*n D"]:
+    """Both branches, given what attention reads."""
+    read = self._dropped(read)
+    rows = rows + read if self.residual_attention else read
+    hidden = nn.relu(self.mlp_in(self.mlp_norm(rows) if self.layer_norm else rows))
+    branch = self._dropped(self.mlp_out(hidden))
+    return rows + branch if self.residual_mlp else branch
+
+  def _dropped(self, array: jax.Array) -> jax.Array:
+    return self.drop(array, deterministic=not self.has_rng("dropout"))
+
+
+class ReadOutTransformer(nn.Module):
+  """Bits [n T] to numbers [n], by T + 1 tokens of which the last is read.
+
+  A token is its position, one-hot in T + 1 numbers, beside its bit's embedding; the last
+  has bit 0. Only the last row is read, so the last layer computes only that. The
+  defaults are the published configuration, in which D = T + 31.
+
+  Attributes:
+    num_layers: L.
+    num_heads: H; divides the width D.
+    embedding_dim: numbers that a bit becomes, learned; None for the bit itself, so that
+      D = T + 2, the width of the construction.
+    mlp_width: hidden units.
+    residual_attention: whether attention is added to what it reads, or takes its place.
+    residual_mlp: the same for the MLP.
+    layer_norm: whether there is one before attention, the MLP and the read-out.
+    dropout: rate, on attention weights and both branches, where there is a "dropout" key.
+
+  Raises:
+    InvalidSetting: when it is initialised or applied, if there is no layer or the heads
+      do not divide the width.
+  """
+
+  num_layers: int = 2
+  num_heads: int = 1
+  embedding_dim: int | None = 30
+  mlp_width: int = 128
+  residual_attention: bool = True
+  residual_mlp: bool = True
+  layer_norm: bool = False
+  dropout: float = 0.0
+  es: float = 1.0
+  ks: float = 1.0
+
+  @nn.compact
+  def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
+    """Returns the outputs."""
+    n, T = bits.shape
+    vocabulary = self._vocabulary(T)
+    D, H, L = vocabulary.shape[-1], self.num_heads, self.num_layers
+    require(L >= 1, "num_layers", L, "an integer >= 1")
+    takes = f"a divisor of the width {D}"
+    require(H >= 1 and D % H == 0, "num_heads", H, takes)
+    settings = (self.residual_attention, self.residual_mlp, self.layer_norm, self.dropout)
+    blocks = [
+      _Block(D, H, self.mlp_width, *settings, name=f"block_{k}") for k in range(L)
+    ]
+    scale = math.log(T) if T > 1 else 1.0
+    bits = jnp.concatenate([bits, jnp.zeros((n, 1), bits.dtype)], axis=1)
+    if L == 1:
+      tokens = jnp.where(bits[..., None] == 1, vocabulary[1], vocabulary[0])
+    else:
+      tokens = blocks[0].of_vocabulary(vocabulary, bits, scale)
+    for block in blocks[1:-1]:
+      tokens = block(tokens, scale)
+    row = blocks[-1].last_row(tokens, scale)
+    if self.layer_norm:
+      row = nn.LayerNorm(epsilon=1e-5, name="last_norm")(row)
+    return linear("torch", D, 1, name="read_out")(row)[:, 0]
+
+  def _vocabulary(self, length: int) -> Float[Array, "2 S D"]:
+    """The tokens of zeros, and of ones, at each position."""
+    positions = jnp.eye(length + 1)
+    if self.embedding_dim is None:
+      of_bits = jnp.array([[0.0], [1.0]])
+    else:
+      # As in the library that the published model was made from. With PyTorch's own,
+      # normal(1), attention starts saturated and few trials learn (docs/differences.md).
+      init = nn.initializers.normal(0.02)
+      of_bits = self.param("embedding", init, (2, self.embedding_dim))
+    return jnp.stack(
+      [
+        jnp.concatenate([positions, jnp.tile(own, (length + 1, 1))], axis=1)
+        for own in of_bits
+      ]
+    )
