@@ -142,8 +142,6 @@ class ReadOutTransformer(nn.Module):
   residual_mlp: bool = True
   layer_norm: bool = False
   dropout: float = 0.0
-  es: float = 1.0
-  ks: float = 1.0
 
   @nn.compact
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
