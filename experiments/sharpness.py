@@ -1,12 +1,12 @@
-"""How flat are trained networks, beside the construction? Figure 2, and bounds.
+"""How flat are trained networks, beside the construction? Figures 2 to 4, and bounds.
 
 Of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.sharpness --run=runs/fourier_quick
+    python -m experiments.sharpness --runs=runs/fourier_quick
 
-Reads the weights that a run of `experiments.fourier_generalisation` kept. Measures norm
-and Hessian trace of each trial and of the flat construction of its function, their losses
-under perturbations and PAC-Bayes bounds, and draws them beside the measured gaps.
+Reads the weights that runs of `experiments.fourier_generalisation` kept. Measures norm,
+Hessian trace and spectrum of each trial and of the flat construction of its function, and
+bounds, also under perturbations, and draws them beside the measured gaps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import rich.progress
 from absl import flags
 
@@ -29,16 +30,19 @@ from experiments import (
   tables,
 )
 from sepfx.analysis import flatness_figures
-from sepfx.analysis.flatness import compare, summarise_flatness
+from sepfx.analysis.flatness import compare
+from sepfx.analysis.flatness_summary import summarise_flatness
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 
-flags.DEFINE_string("run", "runs/fourier_quick", "Directory of the run that is read.")
+flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
 FLAGS = flags.FLAGS
 
 
-def measured(path: str, console: Any) -> list[dict[str, Any]]:
-  """Returns a row for each trial of a run.
+def measured(
+  path: str, console: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, np.ndarray]]]:
+  """Returns a row, and spectral densities, of each trial of a run.
 
   Raises:
     InvalidSetting: if it is no complete run of that study with its weights.
@@ -48,11 +52,11 @@ def measured(path: str, console: Any) -> list[dict[str, Any]]:
   records = part.records
   cells = {cell.name: cell for cell in part.cells}
   missing = len(set(map(records.name_of, records.table)) - set(records.models))
-  require(not missing, "run", path, f"a run with all weights ({missing} are missing)")
+  require(not missing, "runs", path, f"a run with all weights ({missing} are missing)")
   if records.probes is None:
-    raise InvalidSetting("run", path, "a run with probes")
+    raise InvalidSetting("runs", path, "a run with probes")
   gaps = {records.name_of(row): row["gap"].item() for row in records.probes}
-  rows = []
+  rows, spectra = [], []
   bar = rich.progress.track(
     records.table, "measuring", console=console, disable=not console.is_terminal
   )
@@ -60,32 +64,51 @@ def measured(path: str, console: Any) -> list[dict[str, Any]]:
     name = records.name_of(row)
     cell, params = cells[records.cell_of(row)], records.models[name].params
     task = cell.trial.task
+    found, densities = compare(cell, part.chosen.one("seed"), row["trial"].item(), params)
+    place = {c: row[c].item() for c in (*records.coordinates, "trial", "outcome")}
     rows.append(
       {
-        **{c: row[c].item() for c in (*records.coordinates, "trial", "outcome")},
+        "run": path,
+        **place,
+        "length": int(task.length),
         "degree": int(task.degree),
         "num_components": int(task.num_components),
         "gap": gaps[name],
-        **compare(cell, part.chosen.one("seed"), row["trial"].item(), params),
+        **found,
       }
     )
-  return rows
+    spectra.append(densities)
+  return rows, spectra
 
 
 def main(_: Sequence[str]) -> None:
-  """Measures all trials of --run, and leaves the results in --output_dir."""
+  """Measures all trials of --runs, and leaves the results in --output_dir."""
   console = running.console()
-  rows = measured(FLAGS.run, console)
+  rows: list[dict[str, Any]] = []
+  spectra: list[dict[str, np.ndarray]] = []
+  for path in FLAGS.runs:
+    own_rows, own_spectra = measured(path, console)
+    rows += own_rows
+    spectra += own_spectra
   summary = summarise_flatness(rows)
+  densities: dict[str, Any] = {
+    name: np.stack([own[name] for own in spectra]) for name in spectra[0]
+  }
   with RunDirectory(FLAGS.output_dir) as directory:
-    directory.begin({"run": FLAGS.run}, {})
+    directory.begin({"runs": FLAGS.runs}, {})
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     directory.write("sharpness.csv", text.getvalue())
+    archive = io.BytesIO()
+    np.savez(archive, **densities)
+    directory.write("spectra.npz", archive.getvalue())
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     study.write_figure(directory, flatness_figures.flatness(rows, summary))
+    drawn = flatness_figures.spectra(rows, densities)
+    study.write_figure(directory, drawn, "spectra")
     for part in tables.flatness(summary):
       console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)

@@ -210,9 +210,11 @@ def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None
       raise InvalidSetting(flag, whole.one(field.name), takes)
 
 
-def write_figure(directory: RunDirectory, figure: matplotlib.figure.Figure) -> None:
-  """Writes figure.png and figure.pdf."""
+def write_figure(
+  directory: RunDirectory, figure: matplotlib.figure.Figure, name: str = "figure"
+) -> None:
+  """Writes figure.png and figure.pdf, or those of another name."""
   for kind in ("png", "pdf"):
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=150)
-    directory.write(f"figure.{kind}", buffer.getvalue())
+    directory.write(f"{name}.{kind}", buffer.getvalue())

@@ -130,26 +130,73 @@ def gaps(summary: dict) -> list[Any]:
 def flatness(summary: dict) -> list[Any]:
   """Norms and traces of learned and constructed weights, and what bounds tell of gaps."""
   table = rich.table.Table(
-    "degree", "k", "squared norm\nlearned", "constructed", "trace\nlearned",
+    "T", "degree", "k", "squared norm\nlearned", "constructed", "trace\nlearned",
     "constructed", "below\nin both",
   )  # fmt: skip
   for cell in summary["cells"]:
-    names = ("squared_norm", "trace")
+    flat = ("squared_norm", "trace")
     kinds = ("learned", "constructed")
-    values = [cell[f"{kind}_{name}"] for name in names for kind in kinds]
+    values = [cell[f"{kind}_{name}"] for name in flat for kind in kinds]
     table.add_row(
+      str(cell["length"]),
       str(cell["degree"]),
       str(cell["num_components"]),
       *("" if value is None else f"{value:,.4g}" for value in values),
       f"{cell['dominating']} of {cell['trials']}",
     )
+  first = summary["cells"][0]
+  of_bounds = [name.removesuffix("_needs") for name in first if name.endswith("_needs")]
+  bounds = list(dict.fromkeys(name.partition("_")[2] for name in of_bounds))
+  needs = rich.table.Table("T", "degree", "k", "weights", *bounds)
+  needs.caption = "medians: a bound, and the n from which on it is below f's variance"
+  for cell in summary["cells"]:
+    for kind in ("learned", "constructed"):
+      place = [str(cell[name]) for name in ("length", "degree", "num_components")]
+      pairs = [
+        [cell.get(f"{kind}_{name}{end}") for end in ("", "_needs")] for name in bounds
+      ]
+      texts = [
+        "; ".join("-" if value is None else f"{value:.3g}" for value in pair)
+        for pair in pairs
+      ]
+      needs.add_row(*place, kind, *texts)
   lines = [
     f"rank correlation of gap and {name}, {which}: {_interval(own, 'rho')}"
     for name, found in summary["correlations"].items()
     for which, own in found.items()
     if "rho" in own
   ]
-  return [table, *lines]
+  return [table, needs, *lines]
+
+
+def growth(summary: dict) -> list[Any]:
+  """Powers with which norm and trace of the construction grow."""
+  axes = [name for name in summary["trace"] if not name.endswith(("_low", "_high"))]
+  table = rich.table.Table("power of", *axes)
+  for name, fit in summary.items():
+    table.add_row(name, *(_interval(fit, axis) for axis in axes))
+  return [table]
+
+
+def paired(summary: dict) -> list[Any]:
+  """Gap, trace and norm of each cell, and how they differ from the first's."""
+  cells = summary["cells"]
+  plain = [name for name in cells[0] if name not in ("trials", "reached", "pairs")]
+  varied = [
+    name
+    for name in plain[: plain.index("gap")]
+    if len({str(cell[name]) for cell in cells}) > 1
+  ]
+  names = ("gap", "gap_change", "hessian_trace", "hessian_trace_change", "squared_norm")
+  table = rich.table.Table(*varied, "got there", *names, "squared_norm_change")
+  table.caption = "changes from the first cell, trial by trial; of trace and norm: ratios"
+  for cell in cells:
+    table.add_row(
+      *(str(cell[name]) for name in varied),
+      f"{cell['reached']} of {cell['trials']} ({cell['pairs']} pairs)",
+      *(_interval(cell, name) for name in (*names, "squared_norm_change")),
+    )
+  return [table]
 
 
 def _interval(entry: dict, name: str) -> str:

@@ -82,3 +82,46 @@ def gaps(
     0.01, -0.02, "hollow: did not get to the training loss that ends a trial", fontsize=7
   )
   return figure
+
+
+def front(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws norm against Hessian trace of each cell, and the gap against the trace.
+
+  Args:
+    summary: `cells`, as `summarise_paired` returns them for gap, hessian_trace and
+      squared_norm; and `constructed`, those two of the constructions, [trials] each.
+  """
+  figure = matplotlib.figure.Figure(figsize=(11, 4.6), layout="constrained")
+  norms, gap = figure.subplots(1, 2)
+  cells = [cell for cell in summary["cells"] if cell["hessian_trace"] is not None]
+  varied = [
+    name
+    for name in (cells[0] if cells else {})
+    if len({str(cell[name]) for cell in cells}) > 1 and f"{name}_low" not in cells[0]
+    and not name.endswith(("_low", "_high")) and name not in ("reached", "pairs")
+  ]  # fmt: skip
+  for k, cell in enumerate(cells):
+    style = {"color": STYLES[k % len(STYLES)]["color"],
+             "marker": STYLES[k // len(STYLES) % len(STYLES)]["marker"]}  # fmt: skip
+    label = ", ".join(f"{name} {cell[name]}" for name in varied) or cell["model"]
+    for axis, name in ((norms, "squared_norm"), (gap, "gap")):
+      x, y = cell["hessian_trace"], cell[name]
+      ends = [cell[f"{name}_low"], cell[f"{name}_high"]]
+      low, high = (y if end is None else end for end in ends)
+      axis.errorbar(
+        [x], [y], yerr=[[y - low], [high - y]], linestyle="none", capsize=2,
+        label=label if axis is norms else None, **style,
+      )  # fmt: skip
+  own = summary["constructed"]
+  norms.plot(
+    own["hessian_trace"], own["squared_norm"], linestyle="none", marker="*",
+    color="black", markersize=5, label="constructions",
+  )  # fmt: skip
+  norms.set(xscale="log", yscale="log", xlabel="trace of the Hessian")
+  norms.set_ylabel("squared norm")
+  gap.set(xscale="log", xlabel="trace of the Hessian")
+  gap.set_ylabel("test loss less training loss")
+  for axis in (norms, gap):
+    axis.grid(alpha=0.25)
+  figure.legend(loc="outside right upper", frameon=False, fontsize=7)
+  return figure

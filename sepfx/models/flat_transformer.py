@@ -17,7 +17,7 @@ class FlatTransformer(nn.Module):
 
   With X the tokens: A = softmax(X W_QK1 X^T) X W_V1; Y = [A F + b]_+ G + X without its
   last coordinate; the result is sum_h softmax(y_S W_QK2^h Y^T) Y W_V2^h w, y_S the last
-  row of Y.
+  row of Y. A F + b is sown as "hidden".
 
   Attributes:
     mlp_width: number of ReLUs.
@@ -43,6 +43,8 @@ class FlatTransformer(nn.Module):
     scores = jnp.einsum("nrd,de,nse->nrs", tokens, W_QK1, tokens)
     read = nn.softmax(scores) @ (tokens @ W_V1)
     skipped = tokens.at[..., -1].set(0.0)
-    rows = nn.relu(read @ F + b) @ G + skipped
+    hidden = read @ F + b
+    self.sow("intermediates", "hidden", hidden)
+    rows = nn.relu(hidden) @ G + skipped
     scores = jnp.einsum("nd,hde,nse->nhs", rows[:, -1], W_QK2, rows)
     return jnp.einsum("nhs,nsd,hde,e->n", nn.softmax(scores), rows, W_V2, w)

@@ -103,8 +103,9 @@ class _Block(nn.Module):
     """Both branches, given what attention reads."""
     read = self._dropped(read)
     rows = rows + read if self.residual_attention else read
-    hidden = nn.relu(self.mlp_in(self.mlp_norm(rows) if self.layer_norm else rows))
-    branch = self._dropped(self.mlp_out(hidden))
+    hidden = self.mlp_in(self.mlp_norm(rows) if self.layer_norm else rows)
+    self.sow("intermediates", "hidden", hidden)
+    branch = self._dropped(self.mlp_out(nn.relu(hidden)))
     return rows + branch if self.residual_mlp else branch
 
   def _dropped(self, array: jax.Array) -> jax.Array:

@@ -17,8 +17,8 @@ from sepfx.training.trials import Probe
 def sharpness(num_samples: int = 32) -> Probe:
   """Returns a probe: the trace of the Hessian of the loss on the training sample.
 
-  Of what is minimised, without dropout; on a fresh batch where every batch is fresh. It
-  gives `hessian_trace`, with its standard error `hessian_trace_error`, and
+  Of the mean loss without dropout and penalties; on a fresh batch where every batch is
+  fresh. It gives `hessian_trace`, with its standard error `hessian_trace_error`, and
   `squared_norm`, of all parameters.
 
   Args:
@@ -35,9 +35,11 @@ def sharpness(num_samples: int = 32) -> Probe:
     sample = world.sample
     if sample is None:
       sample = trial.task.sample(sample_key, world.planted, trial.samples_a_step)
-    mean, error = hessian_trace(
-      trace_key, lambda own: trial.loss(own, sample, world), params, num_samples
-    )
+
+    def loss(own: Any) -> Array:
+      return jnp.mean(trial.measured(own, trial.task, sample, world)[1])
+
+    mean, error = hessian_trace(trace_key, loss, params, num_samples)
     flat, _ = ravel_pytree(params)
     return {
       "hessian_trace": mean,

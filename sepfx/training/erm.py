@@ -30,7 +30,7 @@ _OPTIMIZER = adam_with_kernel_decay()
 Watched = Literal["test_error", "train_loss", "grad_norm"]
 
 
-@lanewise("optimizer", "l2", "init_scale")
+@lanewise("optimizer", "l2", "gradient_penalty", "init_scale")
 @dataclasses.dataclass(frozen=True)
 class ERM:
   """Settings of the ERM protocol.
@@ -51,6 +51,8 @@ class ERM:
     max_steps: steps after which a trial is censored.
     run_to_end: take all `max_steps` steps, also when success is certain.
     l2: penalty on the sum of all squared parameters; None for none.
+    gradient_penalty: penalty on 2 E |grad f|^2, f an output of the model, which is the
+      trace of the squared loss's Hessian where that loss is 0; None for none.
     init_scale: factor of all initial parameters; None for none.
 
   Raises:
@@ -67,6 +69,7 @@ class ERM:
   run_to_end: bool = False
   watched: Watched = "test_error"
   l2: float | None = None
+  gradient_penalty: float | None = None
   init_scale: float | None = None
 
   def __post_init__(self):
@@ -76,6 +79,9 @@ class ERM:
     kinds = get_args(Watched)
     require(self.watched in kinds, "watched", self.watched, " or ".join(kinds))
     check_options(self)
+    with_noise = self.gradient_penalty is not None and self.watched == "grad_norm"
+    takes = "none where grad_norm is watched: its estimate is a random number"
+    require(not with_noise, "gradient_penalty", self.gradient_penalty, takes)
     require(
       math.isfinite(self.threshold) and self.threshold > 0,
       "threshold",

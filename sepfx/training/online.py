@@ -38,7 +38,7 @@ _SCREEN_EXCESS = 0.5
 _OPTIMIZER = AdamW()
 
 
-@lanewise("optimizer", "l2", "init_scale")
+@lanewise("optimizer", "l2", "gradient_penalty", "init_scale")
 @dataclasses.dataclass(frozen=True)
 class Online:
   """Settings of the online protocol.
@@ -53,6 +53,8 @@ class Online:
     screen: stop an evaluation as soon as the prompts read so far show that the test
       loss clears every open threshold; first passages are the same without it.
     l2: penalty on the sum of all squared parameters; None for none.
+    gradient_penalty: penalty on 2 E |grad f|^2, f an output of the model, which is the
+      trace of the squared loss's Hessian where that loss is 0; None for none.
     init_scale: factor of all initial parameters; None for none.
 
   Raises:
@@ -67,6 +69,7 @@ class Online:
   max_samples: int = 1_000_000
   screen: bool = True
   l2: float | None = None
+  gradient_penalty: float | None = None
   init_scale: float | None = None
 
   def __post_init__(self):

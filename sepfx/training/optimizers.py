@@ -36,12 +36,15 @@ class _OfOptax(abc.ABC):
     """Returns the state before the first step."""
     return self._transformation.init(params)
 
-  def update(self, grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-    """Returns the steps and the next state."""
-    return self._transformation.update(grads, state, params)
+  def update(
+    self, grads: Any, state: Any, params: Any = None, **extra: Any
+  ) -> tuple[Any, Any]:
+    """Returns the steps and the next state; `extra` is for optimizers that take more."""
+    own = optax.with_extra_args_support(self._transformation)
+    return own.update(grads, state, params, **extra)
 
 
-@lanewise("learning_rate", "weight_decay")
+@lanewise("learning_rate", "weight_decay", "rho")
 @dataclasses.dataclass(frozen=True)
 class AdamW(_OfOptax):
   """Adam with decoupled weight decay.
@@ -58,6 +61,9 @@ class AdamW(_OfOptax):
     warmup_steps: over which the rate rises from 0.
     decay_steps: over which it falls to 0 like a cosine, warm-up included; 0 for a
       constant rate.
+    rho: radius of sharpness-aware minimisation (Foret et al., 2021), whose steps use the
+      gradient g' at rho g / |g| from the weights in place of their own, g; None for
+      ordinary steps.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -69,12 +75,15 @@ class AdamW(_OfOptax):
   decay: Literal["all", "kernels"] = "all"
   warmup_steps: int = 0
   decay_steps: int = 0
+  rho: float | None = None
 
   def __post_init__(self):
     check_rate(self.learning_rate)
     for name in ("weight_decay", "clip_norm"):
       value = getattr(self, name)
       require(math.isfinite(value) and value >= 0, name, value, "a number >= 0")
+    proper = self.rho is None or 0 < self.rho < math.inf
+    require(proper, "rho", self.rho, "a positive number, or none")
     kinds = ("all", "kernels")
     require(self.decay in kinds, "decay", self.decay, " or ".join(kinds))
     warm, steps = self.warmup_steps, self.decay_steps
@@ -87,7 +96,11 @@ class AdamW(_OfOptax):
     mask = _kernels if self.decay == "kernels" else None
     adam = optax.adamw(self._rate, weight_decay=self.weight_decay, mask=mask)
     clipping = optax.clip_by_global_norm(self.clip_norm)
-    return optax.chain(clipping, adam) if self.clip_norm else adam
+    own = optax.chain(clipping, adam) if self.clip_norm else adam
+    if self.rho is None:
+      return own
+    climbing = optax.chain(optax.contrib.normalize(), optax.sgd(self.rho))
+    return optax.contrib.sam(own, climbing, sync_period=2, opaque_mode=True)
 
   @property
   def _rate(self) -> Any:

@@ -24,6 +24,8 @@ from sepfx.training.states import Report, Seeds, State, World
 
 # Samples that a model is evaluated on at once, where it does not know a better way.
 _CHUNK = 500
+# Tells the keys of the gradient penalty's signs from those of dropout.
+_SIGNS = 0x7369676E
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,21 +235,39 @@ class Trial(abc.ABC):
   def loss(
     self, params: Any, sample: Any, world: World, key: PRNGKeyArray | None = None
   ) -> Float[Array, ""]:
-    """What is minimised: the mean loss of a sample, and the penalty if there is one.
+    """What is minimised: the mean loss of a sample, and the penalties if there are any.
 
     Args:
       params: the model's.
       sample: of the task.
       world: the trial's.
-      key: of dropout; None for none.
+      key: of dropout and of the gradient penalty; None for neither.
     """
     inputs = self.task.encode(world.planted, sample)
     outputs = predict(self.model, params, inputs, dropout_key=key)
     loss = jnp.mean(self.objective.loss(outputs, sample.labels))
     if self.protocol.l2 is not None:
-      squares = sum(jnp.sum(a**2) for a in jax.tree.leaves(params))
-      loss = loss + self.protocol.l2 * squares
+      loss = loss + self.protocol.l2 * _squares(params)
+    if self.protocol.gradient_penalty is not None and key is not None:
+      size = self._squared_gradient(params, inputs, jax.random.fold_in(key, _SIGNS))
+      loss = loss + self.protocol.gradient_penalty * size
     return loss
+
+  def _squared_gradient(
+    self, params: Any, inputs: Any, key: PRNGKeyArray
+  ) -> Float[Array, ""]:
+    """An unbiased estimate of 2 E |grad f|^2, f an output without dropout.
+
+    The gradient of a sum of outputs with random signs: squares add up in its squared
+    norm, and products cancel in expectation.
+    """
+
+    def signed(own: Any) -> Float[Array, ""]:
+      outputs = predict(self.model, own, inputs)
+      signs = jax.random.rademacher(key, outputs.shape, outputs.dtype)
+      return jnp.sum(signs * outputs) / outputs.size**0.5
+
+    return 2 * _squares(jax.grad(signed)(params))
 
   def errors(
     self, params: Any, task: Any, sample: Any, world: World
@@ -291,7 +311,9 @@ class Trial(abc.ABC):
 
   def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
     """Takes `num_steps` steps, each on the loss of a batch."""
-    optimizer = optax.with_extra_args_support(self.protocol.optimizer)
+    optimizer = self.protocol.optimizer
+    if isinstance(optimizer, optax.GradientTransformation):
+      optimizer = optax.with_extra_args_support(optimizer)
 
     def one_step(_, carry):
       params, opt_state, step, diverged_at = carry
@@ -356,9 +378,15 @@ def probe_key(seeds: Seeds) -> PRNGKeyArray:
   return jax.random.fold_in(seeds.trial, 0x70726F62)
 
 
+def _squares(params: Any) -> Float[Array, ""]:
+  return sum((jnp.sum(a**2) for a in jax.tree.leaves(params)), jnp.zeros(()))
+
+
 def check_options(protocol: Any) -> None:
   """Raises `InvalidSetting` for a penalty or a scale that no protocol takes."""
-  l2, scale = protocol.l2, protocol.init_scale
-  require(l2 is None or 0 <= l2 < np.inf, "l2", l2, "a number >= 0")
+  for name in ("l2", "gradient_penalty"):
+    weight = getattr(protocol, name)
+    require(weight is None or 0 <= weight < np.inf, name, weight, "a number >= 0")
+  scale = protocol.init_scale
   positive = scale is None or 0 < scale < np.inf
   require(positive, "init_scale", scale, "a positive number")

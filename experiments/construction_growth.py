@@ -1,0 +1,124 @@
+"""How do norm and Hessian trace of the flat construction grow? Theorems 5, 10 and 13.
+
+Of *A Sharper Picture of Generalization in Transformers*.
+
+    python -m experiments.construction_growth
+
+Builds the construction for random functions at all T, degrees and numbers of components,
+measures its squared norm and, as 2 E |grad f|^2, the trace of the Hessian of the squared
+loss, and fits powers of each. The theorem's trace does not grow with T.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from absl import flags
+
+from experiments import command_line, running, study, tables
+from sepfx.analysis import flatness_figures
+from sepfx.analysis.flatness import construction_of
+from sepfx.analysis.flatness_summary import summarise_growth
+from sepfx.constructions.fourier import squared_norms
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import InvalidSetting, require
+from sepfx.tasks import FourierSparse
+from sepfx.theory.sharpness import gradient_trace
+
+flags.DEFINE_list("lengths", ["12", "16", "20", "24", "30"], "T, numbers of bits.")
+flags.DEFINE_list("degrees", ["1", "2", "3", "4", "5"], "d, bits in each parity.")
+flags.DEFINE_list("components", ["2", "4", "8", "12"], "k, numbers of parities.")
+flags.DEFINE_integer("functions", 10, "Functions at each T, d and k.", lower_bound=2)
+flags.DEFINE_integer("inputs", 256, "Random inputs of each mean.", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "Seed of everything random.")
+FLAGS = flags.FLAGS
+_FLAG_OF = {
+  "length": "lengths",
+  "degree": "degrees",
+  "num_components": "components",
+}
+
+
+def measured(task: FourierSparse, key: Any) -> list[dict[str, float]]:
+  """Returns a row for each of FLAGS.functions."""
+  rows = []
+  for trial, own_key in enumerate(jax.random.split(key, FLAGS.functions)):
+    task_key, sample_key = jax.random.split(own_key)
+    planted = task.init(task_key)
+    built = construction_of(task, planted)
+    tokens = built.tokens(task.sample(sample_key, planted, FLAGS.inputs).bits)
+    params = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), built.params)
+    rows.append(
+      {
+        "length": task.length,
+        "degree": task.degree,
+        "num_components": task.num_components,
+        "function": trial,
+        "squared_norm": squared_norms(built)["total"],
+        "trace": float(_trace(built.model, params, tokens)),
+      }
+    )
+  return rows
+
+
+@jax.jit(static_argnums=0)
+def _trace(model: nn.Module, params: Any, tokens: Any) -> Any:
+  def output(own: Any, token: Any) -> Any:
+    return model.apply({"params": own}, token[None])[0]
+
+  return gradient_trace(output, params, tokens)
+
+
+def _numbers(name: str) -> list[int]:
+  values: list[str] = getattr(FLAGS, name)
+  takes = "different whole numbers above 0, with commas"
+  proper = bool(values) and all(v.isdigit() and int(v) > 0 for v in values)
+  require(proper and len({*values}) == len(values), name, ",".join(values), takes)
+  return sorted(map(int, values))
+
+
+def _task(**fields: Any) -> FourierSparse:
+  try:
+    return FourierSparse(**fields)
+  except InvalidSetting as error:
+    raise InvalidSetting(_FLAG_OF[error.setting], error.got, error.takes) from error
+
+
+def main(_: Sequence[str]) -> None:
+  """Measures the whole grid, and leaves the results in --output_dir."""
+  grid = [
+    _task(length=T, degree=d, num_components=k)
+    for T in _numbers("lengths")
+    for d in _numbers("degrees")
+    for k in _numbers("components")
+  ]
+  rows: list[dict[str, float]] = []
+  for k, task in enumerate(grid):
+    rows += measured(task, jax.random.fold_in(jax.random.key(FLAGS.seed), k))
+  summary = summarise_growth(rows)
+  with RunDirectory(FLAGS.output_dir) as directory:
+    names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
+    directory.begin({name: FLAGS[name].value for name in names}, {})
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    directory.write("growth.csv", text.getvalue())
+    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    study.write_figure(directory, flatness_figures.growth(rows))
+    console = running.console()
+    for part in tables.growth(summary):
+      console.print(part)
+    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+  FLAGS.set_default("output_dir", "runs/construction_growth")
+  command_line.main(main)

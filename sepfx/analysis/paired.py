@@ -1,0 +1,83 @@
+"""Cells of one run held against its first, trial by trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sepfx.analysis.statistics import student_interval
+from sepfx.ensembles import Records
+
+
+def summarise_paired(
+  records: Records,
+  groups: Sequence[str],
+  *,
+  differences: Sequence[str],
+  ratios: Sequence[str],
+) -> list[dict[str, Any]]:
+  """Compares probes' values between cells whose trials share their seeds.
+
+  Args:
+    records: with probes.
+    groups: columns in which cells are not compared: the first cell with each of their
+      values is what the others with these are held against.
+    differences: probes' values of which the mean is taken, and that of the difference.
+    ratios: positive values of which the geometric means are, of themselves and of ratios.
+
+  Returns:
+    JSON values of each cell: its coordinates, `trials`, `reached`, and over those that
+    reached the mean of each value with its 95% Student-t interval ("gap", "gap_low",
+    ...); `pairs`, how many reached in both cells, and over these "gap_change" and
+    "hessian_trace_change" (a ratio), with intervals. None where there is none.
+  """
+  probes, table = records.probes, records.table
+  assert probes is not None
+  names = [*records.coordinates, "trial"]
+  place = {tuple(row[name].item() for name in names): k for k, row in enumerate(probes)}
+  values = probes[[place[tuple(row[name].item() for name in names)] for row in table]]
+  own = np.array([records.cell_of(row) for row in table])
+  reached = table["outcome"] == "reached"
+  first: dict[tuple, dict[int, int]] = {}  # of each group: trial -> row
+  found = []
+  for cell in dict.fromkeys(own.tolist()):
+    rows = np.flatnonzero(own == cell)
+    head = table[rows[0]]
+    base = first.setdefault(
+      tuple(head[name].item() for name in groups),
+      {int(table[row]["trial"]): int(row) for row in rows if reached[row]},
+    )
+    used = [row for row in rows if reached[row]]
+    mine = [row for row in used if int(table[row]["trial"]) in base]
+    others = [base[int(table[row]["trial"])] for row in mine]
+    entry: dict[str, Any] = {
+      **{name: head[name].item() for name in records.coordinates},
+      "trials": len(rows),
+      "reached": len(used),
+      "pairs": len(mine),
+    }
+    for name in differences:
+      entry.update(_interval(name, values[name][used]))
+      change = values[name][mine] - values[name][others]
+      entry.update(_interval(f"{name}_change", change))
+    for name in ratios:
+      logs = np.log(values[name])
+      entry.update(_exponentials(_interval(name, logs[used])))
+      entry.update(_exponentials(_interval(f"{name}_change", logs[mine] - logs[others])))
+    found.append(entry)
+  return found
+
+
+def _interval(name: str, values: np.ndarray) -> dict[str, float | None]:
+  own = student_interval(values) if len(values) else (np.nan,) * 3
+  keys = (name, f"{name}_low", f"{name}_high")
+  return {
+    key: float(value) if np.isfinite(value) else None
+    for key, value in zip(keys, own, strict=True)
+  }
+
+
+def _exponentials(values: dict[str, float | None]) -> dict[str, float | None]:
+  return {k: None if v is None else float(np.exp(v)) for k, v in values.items()}
