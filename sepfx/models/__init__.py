@@ -17,6 +17,7 @@ from jax import Array
 
 from sepfx import specifications
 from sepfx.errors import require
+from sepfx.models.channel_transformer import ChannelTransformer
 from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
 from sepfx.models.feedforward import FeedForward
@@ -31,6 +32,7 @@ __all__ = [
   "LSTM",
   "NAMES",
   "RNN",
+  "ChannelTransformer",
   "ClsAttention",
   "ClsTransformer",
   "FeedForward",
@@ -81,6 +83,8 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "transformer": _Published(ReadOutTransformer),
     # The width of the flat construction.
     "minimal": _Published(ReadOutTransformer, lambda task: {"embedding_dim": None}),
+    # One channel after attention, to be looked into.
+    "channel": _Published(ChannelTransformer),
   },
   "classification": {
     "transformer": _Published(ClsTransformer),

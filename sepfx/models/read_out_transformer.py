@@ -50,7 +50,7 @@ class _Block(nn.Module):
     query = jnp.einsum("nsd,dhe->nshe", normed, scale * self.query)
     key = jnp.einsum("nsd,dhe->nshe", normed, self.key)
     value = jnp.einsum("nsd,dhe->nshe", normed, self.value)
-    weights = self._dropped(nn.softmax(jnp.einsum("nrhe,nshe->nhrs", query, key)))
+    weights = self._sown(nn.softmax(jnp.einsum("nrhe,nshe->nhrs", query, key)))
     heads = jnp.einsum("nhrs,nshe->nrhe", weights, value)
     return self._finished(tokens, jnp.einsum("nrhe,hed->nrd", heads, self.out))
 
@@ -63,7 +63,8 @@ class _Block(nn.Module):
     normed = self._normed(tokens)
     query = jnp.einsum("nd,dhe->nhe", normed[:, -1], scale * self.query)
     probe = jnp.einsum("nhe,dhe->nhd", query, self.key)
-    weights = self._dropped(nn.softmax(jnp.einsum("nhd,nsd->nhs", probe, normed)))
+    scores = jnp.einsum("nhd,nsd->nhs", probe, normed)
+    weights = self._sown(nn.softmax(scores)[:, :, None])[:, :, 0]
     mixed = jnp.einsum("nhs,nsd->nhd", weights, normed)
     heads = jnp.einsum("nhd,dhe->nhe", mixed, self.value)
     read = jnp.einsum("nhe,hed->nd", heads, self.out)
@@ -84,7 +85,7 @@ class _Block(nn.Module):
     scores = jnp.einsum("ahre,bhse->abhrs", query, key)
     is_one = bits[:, None, :, None] == 1, bits[:, None, None, :] == 1
     of_zeros, of_ones = (jnp.where(is_one[1], own[1], own[0]) for own in scores)
-    weights = self._dropped(nn.softmax(jnp.where(is_one[0], of_ones, of_zeros)))
+    weights = self._sown(nn.softmax(jnp.where(is_one[0], of_ones, of_zeros)))
     value = jnp.einsum("bsd,dhe,hef->bhsf", normed, self.value, self.out)
     # What a one adds to a zero's value goes with the weights of ones alone.
     table = jnp.concatenate([value[0], value[1] - value[0]], axis=1)
@@ -108,6 +109,11 @@ class _Block(nn.Module):
     branch = self._dropped(self.mlp_out(nn.relu(hidden)))
     return rows + branch if self.residual_mlp else branch
 
+  def _sown(self, weights: Float[Array, "n H R S"]) -> Float[Array, "n H R S"]:
+    """Shows the weights of attention to who asks for them, and drops some."""
+    self.sow("intermediates", "attention", weights)
+    return self._dropped(weights)
+
   def _dropped(self, array: jax.Array) -> jax.Array:
     return self.drop(array, deterministic=not self.has_rng("dropout"))
 
@@ -117,7 +123,8 @@ class ReadOutTransformer(nn.Module):
 
   A token is its position, one-hot in T + 1 numbers, beside its bit's embedding; the last
   has bit 0. Only the last row is read, so the last layer computes only that. The
-  defaults are the published configuration, in which D = T + 31.
+  defaults are the published configuration, in which D = T + 31. Each block sows its
+  weights of attention, [n heads rows S], as "attention" among the "intermediates".
 
   Attributes:
     num_layers: L.

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
+from sepfx.probes.attention import attention
 from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
 from sepfx.probes.norms import norms
@@ -25,6 +26,7 @@ from sepfx.training import Probe, Seeds, Trial
 
 __all__ = [
   "NAMES",
+  "attention",
   "build",
   "combined",
   "generalisation",
@@ -39,6 +41,7 @@ __all__ = [
 # Name -> what makes the probe from the fields of its specification.
 _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "norms": lambda: norms,
+  "attention": lambda: attention,
   "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
   "risk": risk,

@@ -1,0 +1,149 @@
+"""What does a trained Transformer look like inside? Figure 5.
+
+Of *A Sharper Picture of Generalization in Transformers*.
+
+    python -m experiments.fourier_generalisation \
+        --flagfile=experiments/flags/fourier_attention.cfg
+    python -m experiments.fourier_attention
+
+Reads the weights that such a run kept, of models `channel`. Draws attention beside the
+planted sets and the MLP's response along its one channel, of the first trial of each
+cell that was fitted; and counts, over all trials, how much attention is on the sets.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import rich.table
+from absl import flags
+
+from experiments import beside, command_line, fourier_generalisation, running, study
+from sepfx import probes
+from sepfx.analysis import channels
+from sepfx.analysis.statistics import student_interval
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import InvalidSetting, require
+from sepfx.models import ChannelTransformer
+
+flags.DEFINE_string("run", "runs/fourier_attention", "Directory of the run that is read.")
+FLAGS = flags.FLAGS
+
+_INPUTS = 512
+_CELL = ("model", "length", "degree", "num_components")
+_MEANS = (
+  "attention_share", "attention_share_random", "attention_overlap",
+  "attention_overlap_random", "agreement", "turns",
+)  # fmt: skip
+
+
+def looked_into(path: str) -> list[tuple[dict[str, Any], channels.Learned]]:
+  """Returns each trial of a run: its row, and what it learned.
+
+  Raises:
+    InvalidSetting: if it is no complete run of that study, with weights of `channel`.
+  """
+  own = fourier_generalisation.STUDY
+  part = beside.read(path, own.settings, own.cells)
+  records, seed = part.records, part.chosen.one("seed")
+  cells = {cell.name: cell for cell in part.cells}
+  missing = len(set(map(records.name_of, records.table)) - set(records.models))
+  require(not missing, "run", path, f"a run with all weights ({missing} are missing)")
+  probe, make_world = (
+    jax.jit(probes.attention),
+    jax.jit(lambda own, seeds: own.world(seeds)),
+  )
+  found = []
+  for row in records.table:
+    cell = cells[records.cell_of(row)]
+    trial, index = cell.trial, row["trial"].item()
+    model = trial.model
+    if not isinstance(model, ChannelTransformer):
+      raise InvalidSetting("run", path, "a run of --models=channel")
+    params = records.models[records.name_of(row)].params
+    seeds = jax.tree.map(lambda keys, k=index: keys[k], cell.seeds(seed, index + 1))
+    world = make_world(trial, seeds)
+    probe_key, inputs_key = jax.random.split(seeds.trial)
+    values = probe(trial, params, world, probe_key)
+    bits = trial.task.sample(inputs_key, world.planted, _INPUTS).bits
+    learned = channels.look(model, params, world.planted, bits)
+    measured = {
+      **{name: float(value) for name, value in values.items()},
+      "agreement": float(np.mean(learned.agreements)),
+      "turns": learned.turns,
+    }
+    place = {name: row[name].item() for name in (*records.coordinates, "trial")}
+    degree, k = int(trial.task.degree), len(learned.sets)
+    row_of = {**place, "degree": degree, "num_components": k}
+    found.append(({**row_of, "outcome": row["outcome"].item(), **measured}, learned))
+  return found
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+  """Means over the trials of each cell that were fitted, with 95% intervals."""
+  cells: dict[tuple, list[dict[str, Any]]] = {}
+  for row in rows:
+    cells.setdefault(_cell(row), []).append(row)
+  summary = []
+  for place, own in cells.items():
+    reached = [row for row in own if row["outcome"] == "reached"]
+    means = {}
+    for name in _MEANS if reached else ():
+      values = student_interval(np.array([row[name] for row in reached], float))
+      means[name] = [None if np.isnan(value) else value for value in values]
+    entry = dict(zip(_CELL, place, strict=True))
+    summary.append({**entry, "trials": len(own), "reached": len(reached), **means})
+  return summary
+
+
+def table(summary: Sequence[dict[str, Any]]) -> rich.table.Table:
+  """What is printed."""
+  heads = (name.removeprefix("attention_").replace("_", " ") for name in _MEANS)
+  shown = rich.table.Table("model", "T", "degree", "k", "got there", *heads)
+  for cell in summary:
+    texts = []
+    for mean, low, high in (cell[name] for name in _MEANS if name in cell):
+      interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
+      texts.append(f"{mean:.2f}{interval}")
+    place = (str(cell[name]) for name in _CELL)
+    shown.add_row(*place, f"{cell['reached']} of {cell['trials']}", *texts)
+  return shown
+
+
+def _cell(row: dict[str, Any]) -> tuple:
+  return tuple(row[name] for name in _CELL)
+
+
+def main(_: Sequence[str]) -> None:
+  """Looks into all trials of --run, and leaves the results in --output_dir."""
+  console = running.console()
+  found = looked_into(FLAGS.run)
+  rows = [row for row, _ in found]
+  summary = summarise(rows)
+  drawn: dict[tuple, tuple[str, channels.Learned]] = {}
+  for row, learned in sorted(found, key=lambda own: own[0]["outcome"] != "reached"):
+    title = "{model}, T = {length}, d = {degree}, k = {num_components}".format(**row)
+    title += f", trial {row['trial']}" + ", not fitted" * (row["outcome"] != "reached")
+    drawn.setdefault(_cell(row), (title, learned))
+  with RunDirectory(FLAGS.output_dir) as directory:
+    directory.begin({"run": FLAGS.run}, {})
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    directory.write("attention.csv", text.getvalue())
+    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    study.write_figure(directory, channels.figure([drawn[_cell(own)] for own in summary]))
+    console.print(table(summary))
+    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+  FLAGS.set_default("output_dir", "runs/fourier_attention_inside")
+  command_line.main(main)
