@@ -7,6 +7,7 @@ from sepfx.constructions.boolean import (
   represent,
   selection,
 )
+from sepfx.constructions.chain import ChainConstruction, cyclic_chain
 from sepfx.constructions.fourier import FlatConstruction, flat_transformer
 from sepfx.constructions.retrieval import (
   Retrieval,
@@ -16,10 +17,12 @@ from sepfx.constructions.retrieval import (
 )
 
 __all__ = [
+  "ChainConstruction",
   "FlatConstruction",
   "Network",
   "Retrieval",
   "Selection",
+  "cyclic_chain",
   "flat_transformer",
   "lemma_11_alpha",
   "norm_bounds",

@@ -114,15 +114,10 @@ def flat_transformer(
   W_QK1[:k, :T], W_QK1[:k, T] = logits, last
   W_V1 = np.zeros((D, D))
   W_V1[-1, -1] = 1.0
-  counts = np.arange(d + 1)
-  heights = (-1.0) ** counts
-  if convention == "indicators":
-    counts, heights = counts[::2], np.ones(len(counts[::2]))
-  M = 4 * len(counts)
+  bias, heights = trapezoids(d, convention)
+  M = len(bias)
   F, G = np.zeros((D, M)), np.zeros((M, D))
-  F[-1] = 1.0
-  bias = -((counts[:, None] + _BENDS) / d).reshape(M)
-  G[:, -1] = (4 * d * heights[:, None] * _SLOPES).reshape(M)
+  F[-1], G[:, -1] = 1.0, heights
 
   signs = [sign for sign in (1.0, -1.0) if np.any(np.sign(c) == sign)]
   W_QK2, W_V2 = np.zeros((len(signs), D, D)), np.zeros((len(signs), D, D))
@@ -146,6 +141,23 @@ def flat_transformer(
   }  # fmt: skip
   model = FlatTransformer(mlp_width=M, num_heads=len(signs))
   return FlatConstruction(model, params, positions, beta, leak)
+
+
+def trapezoids(
+  degree: int, convention: Literal["signs", "indicators"] = "signs"
+) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
+  """Returns b and g with sum_m g_m [x + b_m]_+ the parity of the integer x d.
+
+  Args:
+    degree: d; x d may be 0, ..., d, and off by less than 1/4.
+    convention: +-1, or the indicator of an even number.
+  """
+  counts = np.arange(degree + 1)
+  heights = (-1.0) ** counts
+  if convention == "indicators":
+    counts, heights = counts[::2], np.ones(len(counts[::2]))
+  bias = -((counts[:, None] + _BENDS) / degree).reshape(-1)
+  return bias, (4 * degree * heights[:, None] * _SLOPES).reshape(-1)
 
 
 def squared_norms(construction: FlatConstruction) -> dict[str, float]:
