@@ -95,7 +95,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     reached = [row for row in own if row["outcome"] == "reached"]
     means = {}
     for name in _MEANS if reached else ():
-      values = student_interval(np.array([row[name] for row in reached], float))
+      values = np.array(student_interval(np.array([row[name] for row in reached])))
+      values = np.clip(values, 0.0, np.inf if name == "turns" else 1.0)
       means[name] = [None if np.isnan(value) else value for value in values]
     entry = dict(zip(_CELL, place, strict=True))
     summary.append({**entry, "trials": len(own), "reached": len(reached), **means})

@@ -20,6 +20,7 @@ from sepfx.tasks import FourierSparse, UnseenStrings
 from sepfx.tasks.fourier import Spectrum, all_bits
 from sepfx.training import ERM
 from tests import small
+from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
 KEY = jax.random.key(0)
@@ -208,6 +209,10 @@ def test_probe_refuses_what_has_no_sets():
   shapes = jax.eval_shape(trial.world, small.seeds(0))
   with pytest.raises(InvalidSetting, match=r"attention on .* a task that plants sets"):
     probes.attention(trial, None, shapes, KEY)
+
+
+def test_preset_says_what_it_is():
+  check_preset_says_what_it_is(ROOT / "experiments/flags/fourier_attention.cfg")
 
 
 def run(module, *arguments):

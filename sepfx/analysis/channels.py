@@ -130,8 +130,8 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
     trials: titles, and what was learned.
 
   Returns:
-    Attention, the rows nearest to the planted sets above these sets, and the MLP's
-    response with what those rows read.
+    Attention; the rows nearest to the planted sets above what is uniform on these sets,
+    in shades that end there; and the MLP's response with what those rows read.
   """
   made = matplotlib.figure.Figure(figsize=(12.5, 3.9 * len(trials)), layout="constrained")
   lines = made.subfigures(len(trials), 1, squeeze=False)[:, 0]
@@ -141,7 +141,7 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
       [["all", "rows", "mlp"], ["all", "sets", "mlp"]], width_ratios=(1, 0.9, 1.5)
     )
     names = [f"$S_{i + 1}$" for i in range(len(own.sets))]
-    T = own.sets.shape[1]
+    T, most = own.sets.shape[1], 1 / own.sets.sum(axis=1).min()
     image = panels["all"].imshow(own.attention, cmap="Greys", vmin=0, vmax=1)
     for name in ("all", "sets"):
       panels[name].xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -149,10 +149,14 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
     panels["all"].set(xlabel="position attended to", ylabel="row")
     panels["all"].set_title("attention, mean over inputs", fontsize=9)
     for name, shown, text in (
-      ("rows", own.attention[own.rows, :T], "the rows nearest to the sets"),
-      ("sets", own.sets / own.sets.sum(axis=1, keepdims=True), "planted sets"),
+      (
+        "rows",
+        own.attention[own.rows, :T],
+        "the rows nearest to the sets, shades to 1/d",
+      ),
+      ("sets", own.sets / own.sets.sum(axis=1, keepdims=True), "planted sets, 1/d each"),
     ):
-      panels[name].imshow(shown, cmap="Greys", vmin=0, vmax=1, aspect="auto")
+      panels[name].imshow(shown, cmap="Greys", vmin=0, vmax=most, aspect="auto")
       labels = [
         f"{s}: row {r}" if name == "rows" else f"{s}, c = {c:.2f}"
         for s, r, c in zip(names, own.rows, own.coefficients, strict=True)
