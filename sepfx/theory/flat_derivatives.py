@@ -110,6 +110,10 @@ def surviving_blocks(
 ) -> dict[tuple[str, str], Float[Array, "n ..."]]:
   """The six blocks of second derivatives that appendix J keeps, for each input.
 
+  Which six is our reading. The paper has 28 blocks, of all arrays but w. It takes 13 to
+  be 0 that hold W_QK1 or W_V1; 4 of W_QK2 with itself and the MLP; that of W_V2 with
+  itself; and 4 of the MLP. It is not so: see `test_which_blocks_vanish`.
+
   G is taken in its last column alone, [M], and W_V2 in the products W_V2 w = u, [D]: the
   derivative in W_V2 is the one in u times w. In these coordinates they are exact.
   """
