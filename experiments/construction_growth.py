@@ -11,8 +11,6 @@ loss, and fits powers of each. The theorem's trace does not grow with T.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -106,11 +104,7 @@ def main(_: Sequence[str]) -> None:
   with RunDirectory(FLAGS.output_dir) as directory:
     names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
     directory.begin({name: FLAGS[name].value for name in names}, {})
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    directory.write("growth.csv", text.getvalue())
+    study.write_csv(directory, "growth.csv", rows)
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     study.write_figure(directory, flatness_figures.growth(rows))
     console = running.console()

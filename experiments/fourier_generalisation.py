@@ -12,13 +12,17 @@ output directory, a run goes on where it stopped.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from experiments import study, tables
+import numpy as np
+
+from experiments import beside, study, tables
 from experiments.parts import made_from, optimizer_from
 from experiments.settings import Common, setting
 from sepfx import models
 from sepfx.analysis import gap_figures, summarise_gaps
-from sepfx.errors import require
+from sepfx.ensembles import Cell
+from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse, UnseenStrings
 from sepfx.training import ERM, Trial
 
@@ -92,6 +96,36 @@ STUDY = study.Study(
   keep_weights=True,
   probes=("generalisation",),
 )
+
+
+def trained(
+  path: str, flag: str = "run"
+) -> tuple[beside.Part, list[tuple[np.void, Cell, Any]]]:
+  """Reads a complete run with the weights of all its trials.
+
+  Args:
+    path: its directory.
+    flag: where it was given.
+
+  Returns:
+    The run, and of each trial its row of the table, its cell and its weights.
+
+  Raises:
+    InvalidSetting: if it is no complete run of this study, or weights are missing.
+  """
+  try:
+    part = beside.read(path, STUDY.settings, STUDY.cells)
+  except InvalidSetting as error:
+    raise InvalidSetting(flag, path, error.takes) from error
+  records = part.records
+  missing = len(set(map(records.name_of, records.table)) - set(records.models))
+  require(not missing, flag, path, f"a run with all weights ({missing} are missing)")
+  cells = {cell.name: cell for cell in part.cells}
+  return part, [
+    (row, cells[records.cell_of(row)], records.models[records.name_of(row)].params)
+    for row in records.table
+  ]
+
 
 if __name__ == "__main__":
   study.main(STUDY)

@@ -11,7 +11,6 @@ bounds, also under perturbations, and draws them beside the measured gaps.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Sequence
@@ -21,19 +20,12 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import (
-  beside,
-  command_line,
-  fourier_generalisation,
-  running,
-  study,
-  tables,
-)
+from experiments import command_line, fourier_generalisation, running, study, tables
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import compare
 from sepfx.analysis.flatness_summary import summarise_flatness
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting
 
 flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
 FLAGS = flags.FLAGS
@@ -47,22 +39,16 @@ def measured(
   Raises:
     InvalidSetting: if it is no complete run of that study with its weights.
   """
-  own = fourier_generalisation.STUDY
-  part = beside.read(path, own.settings, own.cells)
+  part, trials = fourier_generalisation.trained(path, "runs")
   records = part.records
-  cells = {cell.name: cell for cell in part.cells}
-  missing = len(set(map(records.name_of, records.table)) - set(records.models))
-  require(not missing, "runs", path, f"a run with all weights ({missing} are missing)")
   if records.probes is None:
     raise InvalidSetting("runs", path, "a run with probes")
   gaps = {records.name_of(row): row["gap"].item() for row in records.probes}
   rows, spectra = [], []
   bar = rich.progress.track(
-    records.table, "measuring", console=console, disable=not console.is_terminal
+    trials, "measuring", console=console, disable=not console.is_terminal
   )
-  for row in bar:
-    name = records.name_of(row)
-    cell, params = cells[records.cell_of(row)], records.models[name].params
+  for row, cell, params in bar:
     task = cell.trial.task
     found, densities = compare(cell, part.chosen.one("seed"), row["trial"].item(), params)
     place = {c: row[c].item() for c in (*records.coordinates, "trial", "outcome")}
@@ -73,7 +59,7 @@ def measured(
         "length": int(task.length),
         "degree": int(task.degree),
         "num_components": int(task.num_components),
-        "gap": gaps[name],
+        "gap": gaps[records.name_of(row)],
         **found,
       }
     )
@@ -96,12 +82,7 @@ def main(_: Sequence[str]) -> None:
   }
   with RunDirectory(FLAGS.output_dir) as directory:
     directory.begin({"runs": FLAGS.runs}, {})
-    text = io.StringIO(newline="")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    directory.write("sharpness.csv", text.getvalue())
+    study.write_csv(directory, "sharpness.csv", rows)
     archive = io.BytesIO()
     np.savez(archive, **densities)
     directory.write("spectra.npz", archive.getvalue())

@@ -6,6 +6,7 @@ are summarised, drawn and printed. All else is here.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
 import json
@@ -208,6 +209,16 @@ def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None
     if grown and any(cell.trial.run_to_end for cell in cells):
       takes = f"{stored[flag]}, as there: these trials run to the end of it"
       raise InvalidSetting(flag, whole.one(field.name), takes)
+
+
+def write_csv(directory: RunDirectory, name: str, rows: Sequence[Mapping]) -> None:
+  """Writes rows; what is None, or what a row does not have, is left empty."""
+  text = io.StringIO(newline="")
+  names = list(dict.fromkeys(name for row in rows for name in row))
+  writer = csv.DictWriter(text, names, lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(rows)
+  directory.write(name, text.getvalue())
 
 
 def write_figure(

@@ -199,6 +199,46 @@ def paired(summary: dict) -> list[Any]:
   return [table]
 
 
+def tests(summary: dict) -> list[Any]:
+  """How often property tests are right, and what sweeps found of each planted level."""
+  shares = ("right_planted", "right_within", "false_rejection", "false_acceptance")
+  heads = ["tau", "planted\nlevel found", "least within\ntau found", "false\nrejection"]
+  heads += ["false\nacceptance", "queries"]
+  parts: list[Any] = []
+  for kind, name in dict.fromkeys((c["kind"], c["property"]) for c in summary["rates"]):
+    rates, levels = (
+      [cell for cell in summary[part] if (cell["kind"], cell["property"]) == (kind, name)]
+      for part in ("rates", "levels")
+    )
+    title = f"{name}, {rates[0]['functions']} functions ({kind})"
+    table = rich.table.Table(*heads, title=title)
+    for cell in rates:
+      own = (_stacked(cell, share) for share in shares)
+      table.add_row(f"{cell['tau']:g}", *own, _stacked(cell, "queries", ",.0f"))
+    places = sorted({cell["planted"] for cell in levels})
+    columns = (f"{name} {place}" for place in places)
+    found = rich.table.Table("tau", *columns, title="mean of the levels first accepted")
+    for tau in sorted({cell["tau"] for cell in levels}):
+      by_place = {cell["planted"]: cell for cell in levels if cell["tau"] == tau}
+      # A restricted mean is a lower bound: some sweeps accepted nothing.
+      own = (
+        "> " * by_place[place]["found_restricted"] + _stacked(by_place[place], "found")
+        for place in places
+      )
+      found.add_row(f"{tau:g}", *own)
+    parts += [table, found]
+  return [*parts, "In brackets 95% intervals: Wilson's of shares, Student's of means."]
+
+
+def _stacked(entry: dict, name: str, form: str = ".2f") -> str:
+  if entry[name] is None:
+    return ""
+  text = f"{entry[name]:{form}}"
+  if entry[f"{name}_low"] is not None:
+    text += f"\n[{entry[f'{name}_low']:{form}}, {entry[f'{name}_high']:{form}}]"
+  return text
+
+
 def _interval(entry: dict, name: str) -> str:
   if entry[name] is None:
     return ""

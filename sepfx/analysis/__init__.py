@@ -6,6 +6,7 @@ from sepfx.analysis import (
   gap_figures,
   success,
   success_figures,
+  testing_figures,
 )
 from sepfx.analysis.attention import block_statistics
 from sepfx.analysis.gaps import summarise_gaps
@@ -15,6 +16,7 @@ from sepfx.analysis.series import series
 from sepfx.analysis.statistics import Mean, restricted_mean
 from sepfx.analysis.success import summarise_success
 from sepfx.analysis.summary import summarise
+from sepfx.analysis.testers import summarise_tests
 from sepfx.analysis.transitions import transitions
 
 __all__ = [
@@ -33,5 +35,7 @@ __all__ = [
   "summarise",
   "summarise_gaps",
   "summarise_success",
+  "summarise_tests",
+  "testing_figures",
   "transitions",
 ]

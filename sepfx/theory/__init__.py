@@ -14,6 +14,12 @@ from sepfx.theory.capacity import (
 )
 from sepfx.theory.exhaustive import exhaustive_success
 from sepfx.theory.fourier import coefficients, spectrum, walsh_hadamard
+from sepfx.theory.property_testing import (
+  degree_verdict,
+  estimate_degree,
+  estimate_width,
+  width_verdict,
+)
 
 __all__ = [
   "HeadNorms",
@@ -21,6 +27,9 @@ __all__ = [
   "Norms",
   "coefficients",
   "deep_capacity",
+  "degree_verdict",
+  "estimate_degree",
+  "estimate_width",
   "exhaustive_success",
   "generalisation_bound",
   "head_norms",
@@ -30,4 +39,5 @@ __all__ = [
   "norms",
   "spectrum",
   "walsh_hadamard",
+  "width_verdict",
 ]
