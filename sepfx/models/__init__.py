@@ -1,8 +1,8 @@
 """Who learns: plain `flax.linen` modules that map inputs [n N D] to outputs [n N].
 
-Or, for tasks of bits, [n T] to logits [n 2] or numbers [n]. They know nothing of trials,
-flags or files and can be used alone in any JAX project. `build` is where the published
-configurations have their names.
+Or, for tasks of bits, [n T] to logits [n 2] or numbers [n], and for chains of bits to
+logits [n L 2]. They know nothing of trials, flags or files and can be used alone in any
+JAX project. `build` is where the published configurations have their names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jax import Array
 
 from sepfx import specifications
 from sepfx.errors import require
+from sepfx.models.causal_transformer import CausalTransformer
 from sepfx.models.channel_transformer import ChannelTransformer
 from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
@@ -32,6 +33,7 @@ __all__ = [
   "LSTM",
   "NAMES",
   "RNN",
+  "CausalTransformer",
   "ChannelTransformer",
   "ClsAttention",
   "ClsTransformer",
@@ -85,6 +87,11 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "minimal": _Published(ReadOutTransformer, lambda task: {"embedding_dim": None}),
     # One channel after attention, to be looked into.
     "channel": _Published(ChannelTransformer),
+  },
+  "steps": {
+    "transformer": _Published(
+      CausalTransformer, lambda task: {"num_read": task.num_steps}
+    ),
   },
   "classification": {
     "transformer": _Published(ClsTransformer),

@@ -12,13 +12,13 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from sepfx.errors import require
 from sepfx.models.initializers import linear, uniform
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
   """Attention without biases, then an MLP of ReLUs."""
 
   width: int
@@ -43,16 +43,28 @@ class _Block(nn.Module):
     self.drop = nn.Dropout(self.dropout)
 
   def __call__(
-    self, tokens: Float[Array, "n S D"], scale: float
-  ) -> Float[Array, "n S D"]:
-    """Returns all rows; `scale` is the factor of attention scores."""
+    self,
+    tokens: Float[Array, "n S D"],
+    scale: float,
+    visible: Bool[Array, "R S"] | None = None,
+  ) -> Float[Array, "n R D"]:
+    """Returns the last R rows, all of them by default.
+
+    Args:
+      tokens: what is read.
+      scale: factor of attention scores.
+      visible: which tokens each of the last R rows attends to; None for all rows and all
+        tokens.
+    """
+    rows = tokens if visible is None else tokens[:, -len(visible) :]
     normed = self._normed(tokens)
-    query = jnp.einsum("nsd,dhe->nshe", normed, scale * self.query)
+    query = jnp.einsum("nsd,dhe->nshe", self._normed(rows), scale * self.query)
     key = jnp.einsum("nsd,dhe->nshe", normed, self.key)
     value = jnp.einsum("nsd,dhe->nshe", normed, self.value)
-    weights = self._sown(nn.softmax(jnp.einsum("nrhe,nshe->nhrs", query, key)))
+    scores = jnp.einsum("nrhe,nshe->nhrs", query, key)
+    weights = self._sown(nn.softmax(scores, where=visible))
     heads = jnp.einsum("nhrs,nshe->nrhe", weights, value)
-    return self._finished(tokens, jnp.einsum("nrhe,hed->nrd", heads, self.out))
+    return self._finished(rows, jnp.einsum("nrhe,hed->nrd", heads, self.out))
 
   def last_row(self, tokens: Float[Array, "n S D"], scale: float) -> Float[Array, "n D"]:
     """Returns the last row alone.
@@ -71,7 +83,11 @@ class _Block(nn.Module):
     return self._finished(tokens[:, -1], read)
 
   def of_vocabulary(
-    self, vocabulary: Float[Array, "2 S D"], bits: Int[Array, "n S"], scale: float
+    self,
+    vocabulary: Float[Array, "2 S D"],
+    bits: Int[Array, "n S"],
+    scale: float,
+    visible: Bool[Array, "S S"] | None = None,
   ) -> Float[Array, "n S D"]:
     """Returns all rows of inputs whose token at s is `vocabulary[bits[s], s]`.
 
@@ -85,7 +101,8 @@ class _Block(nn.Module):
     scores = jnp.einsum("ahre,bhse->abhrs", query, key)
     is_one = bits[:, None, :, None] == 1, bits[:, None, None, :] == 1
     of_zeros, of_ones = (jnp.where(is_one[1], own[1], own[0]) for own in scores)
-    weights = self._sown(nn.softmax(jnp.where(is_one[0], of_ones, of_zeros)))
+    weights = nn.softmax(jnp.where(is_one[0], of_ones, of_zeros), where=visible)
+    weights = self._sown(weights)
     value = jnp.einsum("bsd,dhe,hef->bhsf", normed, self.value, self.out)
     # What a one adds to a zero's value goes with the weights of ones alone.
     table = jnp.concatenate([value[0], value[1] - value[0]], axis=1)
@@ -161,9 +178,7 @@ class ReadOutTransformer(nn.Module):
     takes = f"a divisor of the width {D}"
     require(H >= 1 and D % H == 0, "num_heads", H, takes)
     settings = (self.residual_attention, self.residual_mlp, self.layer_norm, self.dropout)
-    blocks = [
-      _Block(D, H, self.mlp_width, *settings, name=f"block_{k}") for k in range(L)
-    ]
+    blocks = [Block(D, H, self.mlp_width, *settings, name=f"block_{k}") for k in range(L)]
     scale = math.log(T) if T > 1 else 1.0
     bits = jnp.concatenate([bits, jnp.zeros((n, 1), bits.dtype)], axis=1)
     if L == 1:
@@ -179,17 +194,17 @@ class ReadOutTransformer(nn.Module):
 
   def _vocabulary(self, length: int) -> Float[Array, "2 S D"]:
     """The tokens of zeros, and of ones, at each position."""
-    positions = jnp.eye(length + 1)
     if self.embedding_dim is None:
-      of_bits = jnp.array([[0.0], [1.0]])
-    else:
-      # As in the library that the published model was made from. With PyTorch's own,
-      # normal(1), attention starts saturated and few trials learn (docs/differences.md).
-      init = nn.initializers.normal(0.02)
-      of_bits = self.param("embedding", init, (2, self.embedding_dim))
-    return jnp.stack(
-      [
-        jnp.concatenate([positions, jnp.tile(own, (length + 1, 1))], axis=1)
-        for own in of_bits
-      ]
-    )
+      return positioned(jnp.array([[0.0], [1.0]]), length + 1)
+    # As in the library that the published model was made from. With PyTorch's own,
+    # normal(1), attention starts saturated and few trials learn (docs/differences.md).
+    init = nn.initializers.normal(0.02)
+    return positioned(self.param("embedding", init, (2, self.embedding_dim)), length + 1)
+
+
+def positioned(of_bits: Float[Array, "2 E"], length: int) -> Float[Array, "2 S D"]:
+  """The tokens of zeros, and of ones, at each of S positions, one-hot beside them."""
+  positions = jnp.eye(length)
+  return jnp.stack(
+    [jnp.concatenate([positions, jnp.tile(own, (length, 1))], axis=1) for own in of_bits]
+  )

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.probes.attention import attention
+from sepfx.probes.chains import chain
 from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
 from sepfx.probes.norms import norms
@@ -28,6 +29,7 @@ __all__ = [
   "NAMES",
   "attention",
   "build",
+  "chain",
   "combined",
   "generalisation",
   "gradient",
@@ -42,6 +44,7 @@ __all__ = [
 _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "norms": lambda: norms,
   "attention": lambda: attention,
+  "chain": lambda: chain,
   "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
   "risk": risk,

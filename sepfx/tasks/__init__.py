@@ -35,8 +35,10 @@ from sepfx.tasks.objectives import (
   CLASSIFICATION,
   REGRESSION,
   REGRESSION_ON_BITS,
+  STEPS,
   Objective,
 )
+from sepfx.tasks.parity_chain import BitsAndSteps, ParityChain, UnseenChains
 from sepfx.tasks.qstr import QSTR, Planted, Prompts, first_half_scales
 
 __all__ = [
@@ -46,6 +48,8 @@ __all__ = [
   "QSTR",
   "REGRESSION",
   "REGRESSION_ON_BITS",
+  "STEPS",
+  "BitsAndSteps",
   "BooleanFunction",
   "ByCount",
   "Custom",
@@ -58,6 +62,7 @@ __all__ = [
   "Link",
   "Mean",
   "Objective",
+  "ParityChain",
   "Planted",
   "Prompts",
   "ReLUTeacher",
@@ -67,6 +72,7 @@ __all__ = [
   "Symmetric",
   "TruthTable",
   "TwoLayer",
+  "UnseenChains",
   "UnseenStrings",
   "boolean_function",
   "coherence",

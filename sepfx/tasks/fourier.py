@@ -61,6 +61,27 @@ def index_of(bits: Int[Array, "n T"]) -> Int[Array, " n"]:
   return bits @ (1 << jnp.arange(bits.shape[1])[::-1])
 
 
+def of_unseen(
+  errors: Float[Array, " n"], bits: Int[Array, "n T"], training: Int[Array, "m T"]
+) -> Float[Array, " n"]:
+  """Errors whose mean is that over the inputs outside a training sample.
+
+  Those of inputs in the sample become 0, and the others are multiplied by 2^T over the
+  number of inputs outside.
+
+  Args:
+    errors: of n uniform inputs, or of all 2^T.
+    bits: these inputs, T < 31.
+    training: the sample's inputs, fewer different ones than 2^T.
+  """
+  seen = jnp.sort(index_of(training))
+  different = 1 + jnp.sum(seen[1:] != seen[:-1])
+  own = index_of(bits)
+  place = jnp.minimum(jnp.searchsorted(seen, own), len(seen) - 1)
+  outside = seen[place] != own
+  return jnp.where(outside, errors / (1.0 - different / 2 ** bits.shape[1]), 0.0)
+
+
 @lanewise("degree", "num_components")
 @dataclasses.dataclass(frozen=True)
 class FourierSparse:
@@ -252,9 +273,4 @@ class UnseenStrings(FourierSparse):
     errors = self.objective.error(apply(self.encode(planted, sample)), sample.labels)
     if training is None:
       return errors
-    seen = jnp.sort(index_of(training.bits))
-    different = 1 + jnp.sum(seen[1:] != seen[:-1])
-    own = index_of(sample.bits)
-    place = jnp.minimum(jnp.searchsorted(seen, own), len(seen) - 1)
-    outside = seen[place] != own
-    return jnp.where(outside, errors / (1.0 - different / 2**self.length), 0.0)
+    return of_unseen(errors, sample.bits, training.bits)

@@ -41,15 +41,15 @@ def prompt_errors(
 
 
 def cross_entropy(
-  logits: Float[Array, "n classes"], labels: Int[Array, " n"]
-) -> Float[Array, " n"]:
+  logits: Float[Array, "*n classes"], labels: Int[Array, "*n"]
+) -> Float[Array, "*n"]:
   """-log softmax(logits)_label."""
   return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
 
 
 def misclassified(
-  logits: Float[Array, "n classes"], labels: Int[Array, " n"]
-) -> Float[Array, " n"]:
+  logits: Float[Array, "*n classes"], labels: Int[Array, "*n"]
+) -> Float[Array, "*n"]:
   """1 where the largest logit is not the label's."""
   return (jnp.argmax(logits, axis=-1) != labels).astype(logits.dtype)
 
@@ -69,6 +69,15 @@ CLASSIFICATION = Objective(  # labels are 0 or 1: two logits
   name="classification",
   loss=cross_entropy,
   error=misclassified,
+  output_shape=lambda labels_shape: (*labels_shape, 2),
+  measure="accuracy",
+  measured=lambda error: 1 - error,
+  continuous=False,
+)
+STEPS = Objective(  # of several labels of each input, 0 or 1: two logits for each
+  name="steps",
+  loss=lambda logits, labels: jnp.mean(cross_entropy(logits, labels), axis=1),
+  error=lambda logits, labels: jnp.mean(misclassified(logits, labels), axis=1),
   output_shape=lambda labels_shape: (*labels_shape, 2),
   measure="accuracy",
   measured=lambda error: 1 - error,
