@@ -127,6 +127,44 @@ def gaps(summary: dict) -> list[Any]:
   return parts
 
 
+def chains(summary: dict) -> list[Any]:
+  """Critical sample sizes in strings and in labels, and the errors of steps and answers."""
+  sizes = rich.table.Table(
+    "model", "T", "n at which half succeed", "in labels", "failed", "successes at each n"
+  )
+  errors = rich.table.Table("model", "T", "p", "error of the answer", "(T - 1) p")
+  for critical, steps in zip(summary["critical"], summary["steps"], strict=True):
+    where = (critical["series"], critical["length"])
+    cells = [c for c in summary["cells"] if (c["series"], c["length"]) == where]
+    counts = [f"{c['sample_size']}: {c['reached']}/{c['trials']}" for c in cells]
+    failed = f"{critical['failed']} of {critical['trials']}"
+    sizes.add_row(
+      critical["series"],
+      str(critical["length"]),
+      _critical(critical, 1),
+      _critical(critical, critical["labels_per_string"]),
+      f"{failed}, {critical['failed_fitted']} fitted" if critical["failed"] else failed,
+      ", ".join(counts),
+    )
+    if critical["labels_per_string"] > 1 and steps["trials"]:
+      names = ("step_error", "chain_error", "union_bound")
+      values = (_interval(steps, name) for name in names)
+      errors.add_row(critical["series"], str(critical["length"]), *values)
+  text = "[95% intervals]; fitted: below 1% of the labels wrong on the sample itself; "
+  text += "errors: on other strings, means over trials that succeeded, at their end."
+  return [sizes, errors, text]
+
+
+def _critical(critical: dict, unit: int) -> str:
+  """A critical size in units of which a string has several, or what bounds it."""
+  if critical["size"] is not None:
+    low, size, high = (unit * critical[name] for name in ("low", "size", "high"))
+    return f"{size:,.0f} [{low:,.0f}, {high:,.0f}]"
+  if critical["failed"]:
+    return f"more than {unit * critical['largest']:,}"
+  return f"less than {unit * critical['smallest']:,}"
+
+
 def flatness(summary: dict) -> list[Any]:
   """Norms and traces of learned and constructed weights, and what bounds tell of gaps."""
   table = rich.table.Table(

@@ -1,6 +1,7 @@
 """What it means: reads records only; censored means, scaling fits, figures."""
 
 from sepfx.analysis import (
+  chain_figures,
   figures,
   flatness_figures,
   gap_figures,
@@ -9,6 +10,7 @@ from sepfx.analysis import (
   testing_figures,
 )
 from sepfx.analysis.attention import block_statistics
+from sepfx.analysis.chains import summarise_chains
 from sepfx.analysis.gaps import summarise_gaps
 from sepfx.analysis.levels import Level
 from sepfx.analysis.scaling import Exponent, fit_exponent
@@ -24,6 +26,7 @@ __all__ = [
   "Level",
   "Mean",
   "block_statistics",
+  "chain_figures",
   "figures",
   "fit_exponent",
   "flatness_figures",
@@ -33,6 +36,7 @@ __all__ = [
   "success",
   "success_figures",
   "summarise",
+  "summarise_chains",
   "summarise_gaps",
   "summarise_success",
   "summarise_tests",

@@ -19,6 +19,8 @@ from sepfx.ensembles import Records
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
 _MAX_COLUMNS = 4
+# Factor between sample sizes above which they stand on a logarithmic axis.
+_WIDE = 20
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
 # What stands at a T where all trials ended alike, with how many points above the mark.
@@ -52,8 +54,8 @@ def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.F
   )
   axes = figure.subplots(rows, columns, squeeze=False).ravel()
   for axis, model in zip(axes, models, strict=False):
-    _draw_fractions(axis, model, summary)
-  _draw_critical(figure, axes[len(models)], models, summary)
+    draw_fractions(axis, model, summary)
+  draw_critical(figure, axes[len(models)], models, summary)
   for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
     _draw_training(axis, cell, records)
   for axis in axes[panels:]:
@@ -70,7 +72,8 @@ def _regimes(cells):
   return [failed] if failed is succeeded else [failed, succeeded]
 
 
-def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
+def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
+  """Draws the fraction of successes of one series against m, a curve for each T."""
   cells = [cell for cell in summary["cells"] if cell["series"] == model]
   lengths = sorted({cell["length"] for cell in cells})
   shown = sorted(
@@ -98,10 +101,15 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
       c for c in summary["critical"] if (c["series"], c["length"]) == (model, length)
     )
     if critical["size"] is not None:
-      fine = np.linspace(sizes[0], sizes[-1], 200)
+      fine = np.geomspace(sizes[0], sizes[-1], 400)
       x = summary["steepness"][model]["k"] * np.log(fine / critical["size"])
       axis.plot(fine, 1 / (1 + np.exp(-x)), color=colour, linestyle=style["linestyle"])
-  axis.locator_params(axis="x", nbins=6)  # five digits each, at times
+  sizes = [cell["sample_size"] for cell in cells]
+  if max(sizes) > _WIDE * min(sizes):
+    axis.set_xscale("log")
+    label_logarithmic(axis.xaxis)
+  else:
+    axis.locator_params(axis="x", nbins=6)  # five digits each, at times
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
@@ -111,9 +119,10 @@ def _draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   axis.grid(alpha=0.25)
 
 
-def _draw_critical(
+def draw_critical(
   figure: matplotlib.figure.Figure, axis: matplotlib.axes.Axes, models, summary
 ) -> None:
+  """Draws critical sizes of several series against T, with their growth and a floor."""
   text, arrows = [], {}
   shifts = _APART ** (np.arange(len(models)) - (len(models) - 1) / 2)
   styles = itertools.cycle(STYLES)

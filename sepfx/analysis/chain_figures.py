@@ -1,0 +1,111 @@
+"""Figures of parities that are told step by step, beside those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import matplotlib.axes
+import matplotlib.figure
+import numpy as np
+
+from sepfx.analysis.figures import STYLES
+from sepfx.analysis.series import series
+from sepfx.analysis.success_figures import draw_critical, draw_fractions
+from sepfx.ensembles import Records
+
+# Errors below it stand at 0, on the linear part of their axis.
+_SMALLEST = 1e-4
+
+
+def chains(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws success against n, critical sizes against T, and errors of steps and answers.
+
+  Args:
+    records: as `summarise_chains` takes them.
+    summary: what that returned.
+
+  Returns:
+    A panel per series of success; one of critical sizes in strings, and in labels where
+    a string has several; and one of the answers' errors against the union bound over
+    the steps, a mark for each trial of several steps.
+  """
+  names = list(dict.fromkeys(entry["series"] for entry in summary["critical"]))
+  rows = -(-(len(names) + 2) // 2)
+  figure = matplotlib.figure.Figure(figsize=(11, 4.4 * rows), layout="constrained")
+  axes = figure.subplots(rows, 2, squeeze=False).ravel()
+  for axis, name in zip(axes, names, strict=False):
+    draw_fractions(axis, name, summary)
+    axis.set_xlabel("strings n")
+  critical, errors, *rest = axes[len(names) :]
+  both = _with_labels(summary)
+  draw_critical(
+    figure, critical, list(dict.fromkeys(c["series"] for c in both["critical"])), both
+  )
+  critical.set_ylabel("strings or labels at which half succeed")
+  _draw_errors(errors, records, summary)
+  for axis in rest:
+    axis.set_axis_off()
+  return figure
+
+
+def _with_labels(summary: Mapping[str, Any]) -> dict[str, Any]:
+  """The summary, with a second series in labels where a string has several."""
+  units = {
+    (entry["series"], entry["length"]): entry["labels_per_string"]
+    for entry in summary["critical"]
+  }
+
+  def counted(entries, fields):
+    for entry in entries:
+      unit = units[entry["series"], entry["length"]]
+      if unit > 1:
+        own = {k: unit * entry[k] for k in fields if entry[k] is not None}
+        yield {**entry, **own, "series": f"{entry['series']}, in labels"}
+
+  return {
+    **summary,
+    "cells": [*summary["cells"], *counted(summary["cells"], ["sample_size"])],
+    "critical": [
+      *summary["critical"], *counted(summary["critical"], ["size", "low", "high"])
+    ],
+  }  # fmt: skip
+
+
+def _draw_errors(
+  axis: matplotlib.axes.Axes, records: Records, summary: Mapping[str, Any]
+) -> None:
+  assert records.probes is not None
+  names = series(records, ("length", "sample_size"))
+  units = {
+    (entry["series"], entry["length"]): entry["labels_per_string"]
+    for entry in summary["critical"]
+  }
+  own = dict(zip(map(records.name_of, records.table), names, strict=True))
+  lengths = sorted({length for (_, length), unit in units.items() if unit > 1})
+  colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(lengths)))
+  for k, (length, colour) in enumerate(zip(lengths, colours, strict=True)):
+    found = [
+      (row["union_bound"], row["chain_error"])
+      for row in records.probes
+      if row["length"] == length and units[own[records.name_of(row)], length] > 1
+    ]
+    bound, error = np.array(found).T
+    axis.plot(
+      bound, error, linestyle="none", marker=STYLES[k % len(STYLES)]["marker"],
+      color=colour, markersize=5, alpha=0.7, label=f"T = {length}",
+    )  # fmt: skip
+  line = np.geomspace(_SMALLEST, 1, 50)
+  axis.plot([0, *line], [0, *line], color="black", linewidth=0.8, label="bound attained")
+  axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
+  for scale in (axis.set_xscale, axis.set_yscale):
+    scale("symlog", linthresh=_SMALLEST)
+  axis.set_ylim(-_SMALLEST / 2, 1)
+  axis.set_xlim(-_SMALLEST / 2, None)
+  axis.set(
+    xlabel="(T - 1) p, p the error of a step", ylabel="error of the answer",
+    title="own chains of each trial, and the union bound",
+  )  # fmt: skip
+  axis.legend(frameon=False, fontsize=8)
+  axis.grid(alpha=0.25)
