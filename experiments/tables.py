@@ -128,7 +128,7 @@ def gaps(summary: dict) -> list[Any]:
 
 
 def chains(summary: dict) -> list[Any]:
-  """Critical sample sizes in strings and in labels, and the errors of steps and answers."""
+  """Critical sample sizes in strings and in labels, and errors of steps and answers."""
   sizes = rich.table.Table(
     "model", "T", "n at which half succeed", "in labels", "failed", "successes at each n"
   )
