@@ -6,8 +6,8 @@ Theorems 7 and 8 of *A Sharper Picture of Generalization in Transformers*.
 
 Trains on fixed samples of n strings of T bits, with the T - 1 steps of each or with its
 parity alone, and tests the answers on other strings, at the end of the model's own
-chains. Draws the sample size at which half of the trials learn against T. Started again on
-its own output directory, a run goes on where it stopped.
+chains. Draws the sample size at which half of the trials learn against T. Started again
+on its own output directory, a run goes on where it stopped.
 """
 
 from __future__ import annotations
