@@ -161,7 +161,11 @@ def test_summary_counts_strings_labels_and_failures(summary):
     ("union_bound", [0.05, 0.1, 0.0]),
   ):
     interval = [own[key] for key in (name, f"{name}_low", f"{name}_high")]
-    np.testing.assert_allclose(interval, student_interval(np.array(values)))
+    mean, low, high = student_interval(np.array(values))
+    assert low < 0  # an error is not
+    np.testing.assert_allclose(interval, [mean, 0.0, high])
+  single = steps["transformer, mode=chain", 8]
+  assert (single["step_error"], single["step_error_low"]) == (0.001, None)
   assert steps["transformer, mode=one_pass", 6]["step_error"] is None
   json.dumps(found, allow_nan=False)
 

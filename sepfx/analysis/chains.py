@@ -30,7 +30,7 @@ def summarise_chains(records: Records, labels: np.ndarray) -> dict[str, Any]:
     these had less than 1% of the labels of their sample wrong at their last check.
     Further `steps`, for each series and length: the means over those trials that
     succeeded, at their end, of `step_error`, `chain_error` and `union_bound`, each with
-    its 95% Student-t interval; None where there is none.
+    its 95% Student-t interval, from 0 on; None where there is none.
   """
   summary = summarise_success(records, {})
   names, table = series(records, ("length", "sample_size")), records.table
@@ -59,7 +59,7 @@ def summarise_chains(records: Records, labels: np.ndarray) -> dict[str, Any]:
   return {**summary, "steps": steps}
 
 
-def _interval(name: str, values: np.ndarray) -> dict[str, float | None]:
-  found = student_interval(values) if len(values) else (np.nan,) * 3
-  keys = (name, f"{name}_low", f"{name}_high")
-  return {k: None if np.isnan(v) else float(v) for k, v in zip(keys, found, strict=True)}
+def _interval(name: str, errors: np.ndarray) -> dict[str, float | None]:
+  mean, low, high = student_interval(errors) if len(errors) else (np.nan,) * 3
+  found = {name: mean, f"{name}_low": np.maximum(low, 0.0), f"{name}_high": high}
+  return {k: None if np.isnan(v) else float(v) for k, v in found.items()}
