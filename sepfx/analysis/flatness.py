@@ -111,8 +111,9 @@ def _measured(model: nn.Module) -> Callable[..., dict[str, Array]]:
     """Outputs, and which neurons are active."""
     variables = {"params": own}
     outputs, state = model.apply(variables, inputs, mutable=["intermediates"])
-    hidden = [a.reshape(len(a), -1) > 0 for a in jax.tree.leaves(state)]
-    return outputs, jnp.concatenate(hidden, axis=1)
+    sown = jax.tree_util.tree_leaves_with_path(state)
+    hidden = [a for path, a in sown if any(key.key == "hidden" for key in path[:-1])]
+    return outputs, jnp.concatenate([a.reshape(len(a), -1) > 0 for a in hidden], axis=1)
 
   def losses(own: Any, part: Any) -> Float[Array, " n"]:
     inputs, labels = part

@@ -23,7 +23,7 @@ class ChannelTransformer(nn.Module):
   that D = T + 2. With X the tokens, the rows' numbers are
   a = softmax(log T X W_Q W_K^T X^T) X v, and the result is sum_r w_r h(a_r) with h an
   MLP and a bias at the end. The weights of attention, [n 1 S S], are sown as "attention"
-  among the "intermediates".
+  among the "intermediates", and what goes into the ReLUs as "hidden".
 
   The paper does not print the formula. This form has 1,109 parameters at T = 20; the
   paper says that there are just over 1,000.
@@ -62,4 +62,6 @@ class ChannelTransformer(nn.Module):
 
   def response(self, channel: Float[Array, "*n 1"]) -> Float[Array, "*n 1"]:
     """Returns h, the MLP, at some numbers."""
-    return self.mlp_out(nn.relu(self.mlp_in(channel)))
+    hidden = self.mlp_in(channel)
+    self.sow("intermediates", "hidden", hidden)
+    return self.mlp_out(nn.relu(hidden))
