@@ -20,6 +20,7 @@ from sepfx.theory.property_testing import (
   estimate_width,
   width_verdict,
 )
+from sepfx.theory.rademacher import empirical_rademacher, finite_class, linear_class
 
 __all__ = [
   "HeadNorms",
@@ -28,12 +29,15 @@ __all__ = [
   "coefficients",
   "deep_capacity",
   "degree_verdict",
+  "empirical_rademacher",
   "estimate_degree",
   "estimate_width",
   "exhaustive_success",
+  "finite_class",
   "generalisation_bound",
   "head_norms",
   "heads_capacity",
+  "linear_class",
   "linear_log_covering",
   "matrix_capacity",
   "norms",
