@@ -58,7 +58,7 @@ def _change(
   M = own["b"].size
   x = _largest(X)
   # What the unperturbed pass has in its rows.
-  scores = np.einsum("nrd,de,nse->nrs", X, own["W_QK1"], X)
+  scores = X @ own["W_QK1"] @ X.swapaxes(1, 2)
   values = X @ own["W_V1"]
   read = scipy.special.softmax(scores, axis=-1) @ values
   hidden = np.maximum(read @ own["F"] + own["b"], 0.0)
