@@ -12,6 +12,8 @@ from sepfx.analysis.figures import STYLES
 from sepfx.analysis.series import series
 from sepfx.ensembles import Records
 
+_LABELS = {"num_components": "number of components k", "degree": "degree d"}
+
 
 def gaps(
   records: Records, summary: Mapping[str, Any], across: str, along: str
@@ -73,7 +75,7 @@ def gaps(
           axis.annotate(text, at, xytext=(5, 4), textcoords="offset points", fontsize=7)
     axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
     axis.set_yscale("symlog", linthresh=0.01)
-    axis.set(xlabel=along, title=name)
+    axis.set(xlabel=_LABELS.get(along, along), title=name)
     axis.axhline(0, color="black", linewidth=0.5)
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=8)
