@@ -11,7 +11,6 @@ loss, and fits powers of each. The theorem's trace does not grow with T.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +19,12 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from experiments import command_line, running, study, tables
+from experiments import command_line, tables
+from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import construction_of
 from sepfx.analysis.flatness_summary import summarise_growth
 from sepfx.constructions.fourier import squared_norms
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
 from sepfx.theory.sharpness import gradient_trace
@@ -101,16 +100,17 @@ def main(_: Sequence[str]) -> None:
   for k, task in enumerate(grid):
     rows += measured(task, jax.random.fold_in(jax.random.key(FLAGS.seed), k))
   summary = summarise_growth(rows)
-  with RunDirectory(FLAGS.output_dir) as directory:
-    names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
-    directory.begin({name: FLAGS[name].value for name in names}, {})
-    study.write_csv(directory, "growth.csv", rows)
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    study.write_figure(directory, flatness_figures.growth(rows))
-    console = running.console()
-    for part in tables.growth(summary):
-      console.print(part)
-    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+  names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
+  leave(
+    "growth",
+    Report(
+      settings={name: FLAGS[name].value for name in names},
+      rows=rows,
+      summary=summary,
+      figures={"figure": flatness_figures.growth(rows)},
+      printed=tables.growth(summary),
+    ),
+  )
 
 
 if __name__ == "__main__":

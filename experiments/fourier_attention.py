@@ -13,9 +13,6 @@ cell that was fitted; and counts, over all trials, how much attention is on the 
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +21,12 @@ import numpy as np
 import rich.table
 from absl import flags
 
-from experiments import beside, command_line, fourier_generalisation, running, study
+from experiments import command_line, fourier_generalisation
+from experiments.report import Report, leave
 from sepfx import probes
 from sepfx.analysis import channels
 from sepfx.analysis.statistics import student_interval
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting
 from sepfx.models import ChannelTransformer
 
 flags.DEFINE_string("run", "runs/fourier_attention", "Directory of the run that is read.")
@@ -49,24 +46,18 @@ def looked_into(path: str) -> list[tuple[dict[str, Any], channels.Learned]]:
   Raises:
     InvalidSetting: if it is no complete run of that study, with weights of `channel`.
   """
-  own = fourier_generalisation.STUDY
-  part = beside.read(path, own.settings, own.cells)
+  part, trials = fourier_generalisation.trained(path)
   records, seed = part.records, part.chosen.one("seed")
-  cells = {cell.name: cell for cell in part.cells}
-  missing = len(set(map(records.name_of, records.table)) - set(records.models))
-  require(not missing, "run", path, f"a run with all weights ({missing} are missing)")
   probe, make_world = (
     jax.jit(probes.attention),
     jax.jit(lambda own, seeds: own.world(seeds)),
   )
   found = []
-  for row in records.table:
-    cell = cells[records.cell_of(row)]
+  for row, cell, params in trials:
     trial, index = cell.trial, row["trial"].item()
     model = trial.model
     if not isinstance(model, ChannelTransformer):
       raise InvalidSetting("run", path, "a run of --models=channel")
-    params = records.models[records.name_of(row)].params
     seeds = jax.tree.map(lambda keys, k=index: keys[k], cell.seeds(seed, index + 1))
     world = make_world(trial, seeds)
     probe_key, inputs_key = jax.random.split(seeds.trial)
@@ -123,7 +114,6 @@ def _cell(row: dict[str, Any]) -> tuple:
 
 def main(_: Sequence[str]) -> None:
   """Looks into all trials of --run, and leaves the results in --output_dir."""
-  console = running.console()
   found = looked_into(FLAGS.run)
   rows = [row for row, _ in found]
   summary = summarise(rows)
@@ -132,17 +122,16 @@ def main(_: Sequence[str]) -> None:
     title = "{model}, T = {length}, d = {degree}, k = {num_components}".format(**row)
     title += f", trial {row['trial']}" + ", not fitted" * (row["outcome"] != "reached")
     drawn.setdefault(_cell(row), (title, learned))
-  with RunDirectory(FLAGS.output_dir) as directory:
-    directory.begin({"run": FLAGS.run}, {})
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    directory.write("attention.csv", text.getvalue())
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    study.write_figure(directory, channels.figure([drawn[_cell(own)] for own in summary]))
-    console.print(table(summary))
-    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+  leave(
+    "attention",
+    Report(
+      settings={"run": FLAGS.run},
+      rows=rows,
+      summary=summary,
+      figures={"figure": channels.figure([drawn[_cell(own)] for own in summary])},
+      printed=[table(summary)],
+    ),
+  )
 
 
 if __name__ == "__main__":

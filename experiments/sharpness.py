@@ -11,8 +11,6 @@ bounds, also under perturbations, and draws them beside the measured gaps.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +18,11 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, running, study, tables
+from experiments import command_line, fourier_generalisation, running, tables
+from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import compare
 from sepfx.analysis.flatness_summary import summarise_flatness
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting
 
 flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
@@ -80,19 +78,20 @@ def main(_: Sequence[str]) -> None:
   densities: dict[str, Any] = {
     name: np.stack([own[name] for own in spectra]) for name in spectra[0]
   }
-  with RunDirectory(FLAGS.output_dir) as directory:
-    directory.begin({"runs": FLAGS.runs}, {})
-    study.write_csv(directory, "sharpness.csv", rows)
-    archive = io.BytesIO()
-    np.savez(archive, **densities)
-    directory.write("spectra.npz", archive.getvalue())
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    study.write_figure(directory, flatness_figures.flatness(rows, summary))
-    drawn = flatness_figures.spectra(rows, densities)
-    study.write_figure(directory, drawn, "spectra")
-    for part in tables.flatness(summary):
-      console.print(part)
-    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+  leave(
+    "sharpness",
+    Report(
+      settings={"runs": FLAGS.runs},
+      rows=rows,
+      summary=summary,
+      figures={
+        "figure": flatness_figures.flatness(rows, summary),
+        "spectra": flatness_figures.spectra(rows, densities),
+      },
+      printed=tables.flatness(summary),
+      arrays={"spectra": densities},
+    ),
+  )
 
 
 if __name__ == "__main__":

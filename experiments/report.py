@@ -1,0 +1,60 @@
+"""What programs leave that read runs, or measure what is not trained."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.figure
+import numpy as np
+from absl import flags
+
+from experiments import running, study
+from sepfx.ensembles.run_directory import RunDirectory
+
+FLAGS = flags.FLAGS
+
+
+class Report(NamedTuple):
+  """What a program found.
+
+  Attributes:
+    settings: what it was asked for.
+    rows: of a table.
+    summary: JSON values.
+    figures: by their names, of which one is "figure".
+    printed: what is printed.
+    arrays: written as NumPy's archives, by name; those of the outer mapping are files.
+  """
+
+  settings: Mapping[str, Any]
+  rows: Sequence[Mapping[str, Any]]
+  summary: Any
+  figures: Mapping[str, matplotlib.figure.Figure]
+  printed: Sequence[Any]
+  arrays: Mapping[str, Mapping[str, Any]] = {}
+
+
+def leave(name: str, report: Report) -> None:
+  """Leaves a report in --output_dir, the table as NAME.csv, and prints its end.
+
+  Args:
+    name: of the table.
+    report: what was found.
+  """
+  console = running.console()
+  with RunDirectory(FLAGS.output_dir) as directory:
+    directory.begin(report.settings, {})
+    study.write_csv(directory, f"{name}.csv", report.rows)
+    for file, arrays in report.arrays.items():
+      archive = io.BytesIO()
+      np.savez(archive, **arrays)
+      directory.write(f"{file}.npz", archive.getvalue())
+    directory.write("summary.json", json.dumps(report.summary, indent=2) + "\n")
+    for own, figure in report.figures.items():
+      study.write_figure(directory, figure, own)
+    for part in report.printed:
+      console.print(part)
+    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
