@@ -157,12 +157,11 @@ def chains(summary: dict) -> list[Any]:
 
 def _critical(critical: dict, unit: int) -> str:
   """A critical size in units of which a string has several, or what bounds it."""
-  if critical["size"] is not None:
-    low, size, high = (unit * critical[name] for name in ("low", "size", "high"))
-    return f"{size:,.0f} [{low:,.0f}, {high:,.0f}]"
-  if critical["failed"]:
-    return f"more than {unit * critical['largest']:,}"
-  return f"less than {unit * critical['smallest']:,}"
+  if critical["bound"]:
+    end = "largest" if critical["bound"] == "more than" else "smallest"
+    return f"{critical['bound']} {unit * critical[end]:,}"
+  low, size, high = (unit * critical[name] for name in ("low", "size", "high"))
+  return f"{size:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
 def flatness(summary: dict) -> list[Any]:

@@ -119,37 +119,47 @@ def records_of(outcomes):
 
 OUTCOMES = [
   ("chain", 6, 8, 0, "censored", 0.2, 0.4, 0.0),
-  ("chain", 6, 8, 1, "reached", 0.01, 0.03, 0.0),
-  ("chain", 6, 16, 0, "reached", 0.02, 0.09, 0.0),
-  ("chain", 6, 16, 1, "reached", 0.0, 0.0, 0.0),
+  ("chain", 6, 8, 1, "censored", 0.3, 0.5, 0.0),
+  ("chain", 6, 16, 0, "reached", 0.01, 0.03, 0.0),
+  ("chain", 6, 16, 1, "reached", 0.02, 0.09, 0.0),
+  ("chain", 6, 16, 2, "reached", 0.0, 0.0, 0.0),
   ("chain", 8, 16, 0, "reached", 0.001, 0.006, 0.0),
   ("one_pass", 6, 8, 0, "censored", 0.5, 0.5, 0.0),
   ("one_pass", 6, 16, 0, "censored", 0.5, 0.5, 0.3),
   ("one_pass", 6, 16, 1, "diverged", np.nan, np.nan, np.nan),
+  ("one_pass", 8, 8, 0, "censored", 0.5, 0.5, 0.0),
+  ("one_pass", 8, 16, 0, "reached", 0.1, 0.1, 0.0),
+  *(("one_pass", 8, 16, k, "censored", 0.5, 0.5, 0.0) for k in range(1, 8)),
 ]
 
 
 @pytest.fixture(scope="module")
 def summary():
   records = records_of(OUTCOMES)
-  labels = np.array([5] * 4 + [7] + [1] * 3, float)
+  labels = np.array([5] * 5 + [7] + [1] * 12, float)
   return records, summarise_chains(records, labels)
 
 
 def test_summary_counts_strings_labels_and_failures(summary):
   _, found = summary
   by_place = {(c["series"], c["length"]): c for c in found["critical"]}
-  short, long, one_pass = by_place.values()
+  short, long, one_pass, few = by_place.values()
   assert list(by_place) == [
     ("transformer, mode=chain", 6),
     ("transformer, mode=chain", 8),
     ("transformer, mode=one_pass", 6),
+    ("transformer, mode=one_pass", 8),
   ]
-  assert [c["labels_per_string"] for c in by_place.values()] == [5, 7, 1]
+  assert [c["labels_per_string"] for c in by_place.values()] == [5, 7, 1, 1]
+  bounds = [c["bound"] for c in by_place.values()]
+  assert bounds == [None, "less than", "more than", "more than"]
   assert short["low"] < short["size"] < short["high"]
-  assert (short["failed"], short["failed_fitted"], short["trials"]) == (1, 1, 4)
+  assert 8 < short["size"] < 16
+  assert (short["failed"], short["failed_fitted"], short["trials"]) == (2, 2, 5)
   assert (long["size"], long["failed"], long["smallest"]) == (None, 0, 16)
   assert (one_pass["size"], one_pass["largest"]) == (None, 16)
+  # One of eight succeeded: where half do is a guess of the prior.
+  assert (few["size"], few["low"], few["largest"], few["failed"]) == (None, None, 16, 8)
   # One memorised its sample, one did not get there, and one diverged.
   assert (one_pass["failed"], one_pass["failed_fitted"]) == (3, 1)
   steps = {(c["series"], c["length"]): c for c in found["steps"]}
@@ -174,12 +184,14 @@ def test_table_bounds_what_it_does_not_know(summary):
   sizes, errors, _ = tables.chains(summary[1])
   by_column = {column.header: list(column.cells) for column in sizes.columns}
   half, labels = by_column["n at which half succeed"], by_column["in labels"]
-  assert half[1:] == ["less than 16", "more than 16"]
-  assert labels[1:] == ["less than 112", "more than 16"]
+  assert half[1:] == ["less than 16", "more than 16", "more than 16"]
+  assert labels[1:] == ["less than 112", "more than 16", "more than 16"]
   critical = summary[1]["critical"][0]
   assert half[0].startswith(f"{critical['size']:,.0f} [")
   assert labels[0].startswith(f"{5 * critical['size']:,.0f} [")
-  assert by_column["failed"] == ["1 of 4, 1 fitted", "0 of 1", "3 of 3, 1 fitted"]
+  assert by_column["failed"] == [
+    "2 of 5, 2 fitted", "0 of 1", "3 of 3, 1 fitted", "8 of 9, 8 fitted"
+  ]  # fmt: skip
   assert errors.row_count == 2
 
 
@@ -194,7 +206,11 @@ def test_figure_has_both_units_and_every_trial_of_several_steps(summary):
   assert "transformer, mode=one_pass, in labels" not in labels
   marks = {line.get_label(): line.get_xydata().tolist() for line in errors.lines}
   assert marks["T = 8"] == [[0.007, 0.006]]
-  assert sorted(marks["T = 6"]) == [[0.0, 0.0], [0.05, 0.03], [0.1, 0.09], [1.0, 0.4]]
+  assert sorted(marks["T = 6"]) == [
+    [0.0, 0.0], [0.05, 0.03], [0.1, 0.09], [1.0, 0.4], [1.5, 0.5]
+  ]  # fmt: skip
+  arrows = [line for line in critical.lines if line.get_marker() == r"$\Uparrow$"]
+  assert len(arrows) == 1
 
 
 def test_a_wide_range_of_sample_sizes_is_drawn_on_a_logarithmic_axis(summary):

@@ -307,8 +307,8 @@ def arrows(axis, *markers):
 @pytest.mark.parametrize(
   ("outcome", "bound", "marker", "label"),
   [
-    ("censored", 120, UP, "none succeeded up to here"),
-    ("reached", 20, DOWN, "all succeeded from here"),
+    ("censored", 120, UP, "less than half succeeded up to here"),
+    ("reached", 20, DOWN, "more than half succeeded from here"),
   ],
 )
 def test_where_all_trials_ended_alike_a_size_is_a_bound(outcome, bound, marker, label):

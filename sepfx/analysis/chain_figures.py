@@ -38,6 +38,7 @@ def chains(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Fi
   for axis, name in zip(axes, names, strict=False):
     draw_fractions(axis, name, summary)
     axis.set_xlabel("strings n")
+    axis.set_title(name)
   critical, errors, *rest = axes[len(names) :]
   both = _with_labels(summary)
   draw_critical(

@@ -23,10 +23,10 @@ _MAX_COLUMNS = 4
 _WIDE = 20
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
-# What stands at a T where all trials ended alike, with how many points above the mark.
+# What stands at a T where no size is known, with how many points above the mark.
 _BOUNDS = {
-  "none succeeded up to here": (BOUND, 12),
-  "all succeeded from here": ({**BOUND, "marker": r"$\Downarrow$"}, -12),
+  "less than half succeeded up to here": (BOUND, 12),
+  "more than half succeeded from here": ({**BOUND, "marker": r"$\Downarrow$"}, -12),
 }
 
 
@@ -39,10 +39,10 @@ def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.F
 
   Returns:
     A panel a model, one of critical sizes (at each T the models' marks stand side by
-    side, with an arrow where all trials ended alike and the size is only bounded), and
-    two of training curves: of the first model at the largest T, at the sample size where
-    most trials failed (the smallest of several) and where most succeeded (the largest);
-    one, where they are the same.
+    side, with an arrow where a size is only bounded, as where all trials ended alike),
+    and two of training curves: of the first model at the largest T, at the sample size
+    where most trials failed (the smallest of several) and where most succeeded (the
+    largest); one, where they are the same.
   """
   models = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
   regimes = _regimes([cell for cell in summary["cells"] if cell["series"] == models[0]])
@@ -124,7 +124,10 @@ def draw_critical(
 ) -> None:
   """Draws critical sizes of several series against T, with their growth and a floor."""
   text, arrows = [], {}
-  shifts = _APART ** (np.arange(len(models)) - (len(models) - 1) / 2)
+  ticks = sorted({c["length"] for c in summary["critical"]})
+  nearest = min((b / a for a, b in itertools.pairwise(ticks)), default=_APART**2)
+  apart = min(_APART, nearest ** (1 / (len(models) + 1)))
+  shifts = apart ** (np.arange(len(models)) - (len(models) - 1) / 2)
   styles = itertools.cycle(STYLES)
   for model, style, shift in zip(models, styles, shifts, strict=False):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
@@ -161,7 +164,6 @@ def draw_critical(
     label = "floor: tries all subsets"
     axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
-  ticks = sorted({c["length"] for c in summary["critical"]})
   axis.set_xticks(ticks, list(map(str, ticks)))
   axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
   handles, _ = axis.get_legend_handles_labels()
@@ -193,24 +195,25 @@ def draw_critical(
 
 
 def _one_sided(model: str, summary) -> tuple[list, list]:
-  """Each T at which a model's trials ended alike, with the m that bounds m_crit there.
+  """Each T at which m_crit is not known, with the m that bounds it there.
 
   Returns:
-    Pairs (T, m): where no trial succeeded, with the largest m tried; and where all did,
-    with the smallest.
+    Pairs (T, m): where few trials succeeded, or none, with the largest m tried; and where
+    most or all did, with the smallest.
   """
+  critical = [c for c in summary["critical"] if c["series"] == model]
+  unknown = [c["length"] for c in critical if c["size"] is None]
   by_length: dict[int, list] = {}
   for cell in summary["cells"]:
-    if cell["series"] == model:
+    if cell["series"] == model and cell["length"] in unknown:
       by_length.setdefault(cell["length"], []).append(cell)
-  none, every = [], []
+  few, most = [], []
   for length, own in by_length.items():
-    reached = sum(cell["reached"] for cell in own)
-    if reached == 0:
-      none.append((length, own[-1]["sample_size"]))  # m ascends
-    elif reached == sum(cell["trials"] for cell in own):
-      every.append((length, own[0]["sample_size"]))
-  return none, every
+    if 2 * own[-1]["reached"] < own[-1]["trials"]:  # m ascends
+      few.append((length, own[-1]["sample_size"]))
+    else:
+      most.append((length, own[0]["sample_size"]))
+  return few, most
 
 
 def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
