@@ -27,6 +27,7 @@ from sepfx.analysis.flatness_summary import summarise_growth
 from sepfx.constructions.fourier import squared_norms
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
+from sepfx.tasks.fourier import Spectrum
 from sepfx.theory.sharpness import gradient_trace
 
 flags.DEFINE_list("lengths", ["12", "16", "20", "24", "30"], "T, numbers of bits.")
@@ -45,12 +46,18 @@ _FLAG_OF = {
 
 def measured(task: FourierSparse, key: Any) -> list[dict[str, float]]:
   """Returns a row for each of FLAGS.functions."""
-  rows = []
-  for trial, own_key in enumerate(jax.random.split(key, FLAGS.functions)):
+
+  def draw(own_key: Any) -> tuple[Spectrum, Any]:
     task_key, sample_key = jax.random.split(own_key)
     planted = task.init(task_key)
+    return planted, task.sample(sample_key, planted, FLAGS.inputs).bits
+
+  drawn = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(key, FLAGS.functions)))
+  rows = []
+  for trial in range(FLAGS.functions):
+    planted, bits = jax.tree.map(lambda a, k=trial: a[k], drawn)
     built = construction_of(task, planted)
-    tokens = built.tokens(task.sample(sample_key, planted, FLAGS.inputs).bits)
+    tokens = built.tokens(bits)
     params = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), built.params)
     rows.append(
       {

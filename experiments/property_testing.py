@@ -28,7 +28,7 @@ from experiments import command_line, fourier_generalisation, running, study, ta
 from experiments.parts import made_from
 from experiments.settings import define, from_flags, setting
 from sepfx.analysis import summarise_tests, testing_figures
-from sepfx.analysis.testers import Case, compare, distances, model_case, testers
+from sepfx.analysis.testers import Case, compare, distances, model_case, property_testers
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
@@ -97,7 +97,7 @@ def tested(settings: Settings, console: Any) -> list[dict[str, Any]]:
   require(count >= 1, "num_functions", count, "an integer >= 1")
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   cases = [*targets(settings), *(trained(settings) if settings.run else ())]
-  used = testers(
+  used = property_testers(
     settings.max_degree,
     settings.num_subcubes,
     settings.max_width,

@@ -264,15 +264,16 @@ def tests(summary: dict) -> list[Any]:
       )
       found.add_row(f"{tau:g}", *own)
     parts += [table, found]
-  return [*parts, "In brackets 95% intervals: Wilson's of shares, Student's of means."]
+  return [*parts, "Below each its 95% interval: Wilson's of shares, Student's of means."]
 
 
 def _stacked(entry: dict, name: str, form: str = ".2f") -> str:
+  """A value with its interval on a line of its own, for tables of many columns."""
   if entry[name] is None:
     return ""
   text = f"{entry[name]:{form}}"
   if entry[f"{name}_low"] is not None:
-    text += f"\n[{entry[f'{name}_low']:{form}}, {entry[f'{name}_high']:{form}}]"
+    text += f"\n{entry[f'{name}_low']:{form}}-{entry[f'{name}_high']:{form}}"
   return text
 
 

@@ -49,7 +49,7 @@ class Case(NamedTuple):
   exact: Mapping[str, Float[np.ndarray, " L"]]
 
 
-class Tester(NamedTuple):
+class PropertyTester(NamedTuple):
   """Tests of one property.
 
   Attributes:
@@ -63,19 +63,19 @@ class Tester(NamedTuple):
   most: int
 
 
-def testers(
+def property_testers(
   max_degree: int, num_subcubes: int, max_width: int, num_restrictions: int
-) -> dict[str, Tester]:
+) -> dict[str, PropertyTester]:
   """Returns the testers of "degree" and "width" (see `sepfx.theory.property_testing`)."""
   degree: dict[str, Any] = {"num_subcubes": num_subcubes}
   width: dict[str, Any] = {"num_restrictions": num_restrictions}
   return {
-    "degree": Tester(
+    "degree": PropertyTester(
       functools.partial(estimate_degree, max_degree=max_degree, **degree),
       functools.partial(degree_verdict, **degree),
       max_degree,
     ),
-    "width": Tester(
+    "width": PropertyTester(
       functools.partial(estimate_width, max_width=max_width, **width),
       functools.partial(width_verdict, **width),
       max_width,
@@ -147,7 +147,7 @@ def _values(model: nn.Module, params: Any, bits: Int[Array, "n T"]) -> Float[Arr
 
 
 def compare(
-  case: Case, testers: Mapping[str, Tester], taus: Sequence[float]
+  case: Case, testers: Mapping[str, PropertyTester], taus: Sequence[float]
 ) -> list[dict[str, Any]]:
   """Tests one function, and says what the tests should have found.
 
@@ -248,7 +248,7 @@ def _rates(keys: dict[str, Any], rows: Rows) -> dict[str, Any]:
     **_share("false_rejection", [not own for own in within if own is not None]),
     **_share("false_acceptance", [own for own in below if own is not None]),
     "queries": mean,
-    "queries_low": None if np.isnan(low) else low,
+    "queries_low": None if np.isnan(low) else max(low, 0.0),
     "queries_high": None if np.isnan(high) else high,
   }
 

@@ -37,7 +37,7 @@ def sweeps(
   trained = [row for row in rows if row["kind"] == "trained"]
   columns = 4 if trained else 3
   figure = matplotlib.figure.Figure(
-    figsize=(4.6 * columns, 4.0 * len(properties)), layout="constrained"
+    figsize=(4.6 * columns, 4.8 * len(properties)), layout="constrained"
   )
   axes = figure.subplots(len(properties), columns, squeeze=False)
   for line, name in zip(axes, properties, strict=True):
@@ -54,7 +54,12 @@ def sweeps(
       _draw_models(line[3], name, [row for row in trained if row["property"] == name])
     for axis in line:
       axis.grid(alpha=0.25)
-      axis.legend(frameon=False, fontsize=7)
+    for axis in line[[0, *range(3, columns)]]:
+      axis.legend(frameon=False, fontsize=8)
+    for axis in line[1:3]:  # whose points may be anywhere
+      axis.legend(
+        frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15)
+      )
   return figure
 
 
@@ -100,14 +105,15 @@ def _draw_models(axis: matplotlib.axes.Axes, name: str, rows) -> None:
   for row in rows:
     key = (row["degree"], row["num_components"], row["index"])
     models.setdefault(key, []).append(row)
-  most = max(row["most"] for row in rows)
+  most = rows[0]["most"]
+  above = most + max(1, most // 8)  # where no level was accepted, or is within tau
   degrees = sorted({row["degree"] for row in rows})
   for k, (key, own) in enumerate(models.items()):
     style = STYLES[degrees.index(key[0]) % len(STYLES)]
     own.sort(key=lambda row: row["tau"])
     x = np.array([row["tau"] for row in own]) * 1.03 ** (k - (len(models) - 1) / 2)
     found, within = (
-      [row[value] or most + 1 for row in own] for value in ("found", "within")
+      [row[value] or above for row in own] for value in ("found", "within")
     )
     drawn = {**style, "linestyle": "none"}
     first = all(other[0] != key[0] for other in list(models)[:k])
@@ -120,8 +126,8 @@ def _draw_models(axis: matplotlib.axes.Axes, name: str, rows) -> None:
     label=r"least level within $\tau$",
   )  # fmt: skip
   _logarithmic(axis, {row["tau"] for row in rows})
-  ticks = [tick for tick in axis.get_yticks() if 1 <= tick < most and tick % 1 == 0]
-  axis.set_yticks([*ticks, most + 1], [*(f"{tick:g}" for tick in ticks), f"> {most}"])
+  ticks = range(1, most + 1, max(1, most // 6))
+  axis.set_yticks([*ticks, above], [*map(str, ticks), f"above {most}"])
   axis.set_ylabel(f"{name} of trained models")
   axis.set_title(f"{name}: trained models, a column each", fontsize=10)
 
