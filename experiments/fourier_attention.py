@@ -33,6 +33,8 @@ flags.DEFINE_string("run", "runs/fourier_attention", "Directory of the run that 
 FLAGS = flags.FLAGS
 
 _INPUTS = 512
+# Tells the keys of what is looked at from those that the trial has used.
+_KEYS = 0x6C6F6F6B
 _CELL = ("model", "length", "degree", "num_components")
 _MEANS = (
   "attention_share", "attention_share_random", "attention_overlap",
@@ -60,7 +62,7 @@ def looked_into(path: str) -> list[tuple[dict[str, Any], channels.Learned]]:
       raise InvalidSetting("run", path, "a run of --models=channel")
     seeds = jax.tree.map(lambda keys, k=index: keys[k], cell.seeds(seed, index + 1))
     world = make_world(trial, seeds)
-    probe_key, inputs_key = jax.random.split(seeds.trial)
+    probe_key, inputs_key = jax.random.split(jax.random.fold_in(seeds.trial, _KEYS))
     values = probe(trial, params, world, probe_key)
     bits = trial.task.sample(inputs_key, world.planted, _INPUTS).bits
     learned = channels.look(model, params, world.planted, bits)

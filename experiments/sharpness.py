@@ -23,7 +23,7 @@ from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import compare
 from sepfx.analysis.flatness_summary import summarise_flatness
-from sepfx.errors import InvalidSetting
+from sepfx.errors import InvalidSetting, require
 
 flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
 FLAGS = flags.FLAGS
@@ -32,7 +32,7 @@ FLAGS = flags.FLAGS
 def measured(
   path: str, console: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, np.ndarray]]]:
-  """Returns a row, and spectral densities, of each trial of a run.
+  """Returns a row, and spectral densities, of each trial that did not diverge.
 
   Raises:
     InvalidSetting: if it is no complete run of that study with its weights.
@@ -47,6 +47,8 @@ def measured(
     trials, "measuring", console=console, disable=not console.is_terminal
   )
   for row, cell, params in bar:
+    if row["outcome"] == "diverged":
+      continue
     task = cell.trial.task
     found, densities = compare(cell, part.chosen.one("seed"), row["trial"].item(), params)
     place = {c: row[c].item() for c in (*records.coordinates, "trial", "outcome")}
@@ -56,7 +58,6 @@ def measured(
         **place,
         "length": int(task.length),
         "degree": int(task.degree),
-        "num_components": int(task.num_components),
         "gap": gaps[records.name_of(row)],
         **found,
       }
@@ -74,6 +75,8 @@ def main(_: Sequence[str]) -> None:
     own_rows, own_spectra = measured(path, console)
     rows += own_rows
     spectra += own_spectra
+  takes = "runs with a trial that did not diverge"
+  require(len(rows) > 0, "runs", ",".join(FLAGS.runs), takes)
   summary = summarise_flatness(rows)
   densities: dict[str, Any] = {
     name: np.stack([own[name] for own in spectra]) for name in spectra[0]

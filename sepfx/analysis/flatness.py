@@ -17,11 +17,14 @@ from sepfx.analysis.flatness_bounds import SIGMAS, bounds, covering_bound
 from sepfx.constructions import flat_transformer
 from sepfx.constructions.fourier import FlatConstruction
 from sepfx.ensembles import Cell
+from sepfx.errors import require
 from sepfx.tasks import FourierSparse
 from sepfx.tasks.fourier import Spectrum
 from sepfx.theory import sharpness
 from sepfx.theory.perturbation import perturbed_loss_bound
 
+# Tells the keys of what is measured from those that the trial has used.
+_KEYS = 0x666C6174
 _HELD_OUT = 500
 _PRODUCTS, _NODES = 32, 30
 _PERTURBATIONS, _PRIOR_DRAWS = 8, 4
@@ -30,7 +33,13 @@ _MOST = 1024
 
 
 def construction_of(task: FourierSparse, planted: Spectrum) -> FlatConstruction:
-  """Returns the flat construction of a planted function."""
+  """Returns the flat construction of a planted function.
+
+  Raises:
+    InvalidSetting: for a function that is given by its values.
+  """
+  takes = "random or tiling: the construction is of planted components"
+  require(task.function in ("random", "tiling"), "function", task.function, takes)
   c = np.asarray(planted.coefficients)
   used = c != 0
   sets = np.asarray(planted.sets)[used]
@@ -49,25 +58,27 @@ def compare(
     params: its weights.
 
   Returns:
-    First, for "learned" and "constructed" weights, each name beginning with it:
-    `squared_norm`; `loss` on the training sample and the Hessian's `trace` there, with
-    `trace_error`; its largest `eigenvalue`; at the K-th of `SIGMAS`: `perturbed_K`, the
-    loss under perturbations, `flips_K`, the share of neurons that are active with and
-    not without them or the other way, and `trace_change_K`, E Tr H(theta + sigma xi) -
-    Tr H, each with its standard error (`perturbed_error_K`); and what
-    `flatness_bounds.bounds` has. For a construction of one head `covering_bound`, too.
+    First `num_components`, k; and for "learned" and "constructed" weights, each name
+    beginning with it: `squared_norm`; `loss` on the training sample and the Hessian's
+    `trace` there, with `trace_error`; its largest `eigenvalue`; at the K-th of `SIGMAS`
+    `perturbed_K`, the loss under perturbations, `flips_K`, the share of neurons that are
+    active with and not without them or the other way, and `trace_change_K`,
+    E Tr H(theta + sigma xi) - Tr H, each with its standard error (`perturbed_error_K`);
+    and what `flatness_bounds.bounds` has. For a construction of one head
+    `covering_bound`, too.
     Second, the Hessian's spectral densities, "learned_nodes" and "learned_weights", ...
   """
   own = cell.trial
   seeds = jax.tree.map(lambda keys: keys[trial], cell.seeds(seed, trial + 1))
   world = own.world(seeds)
   task, planted, sample = own.task, world.planted, world.sample
-  held_key, first_key, second_key = jax.random.split(seeds.trial, 3)
+  own_key = jax.random.fold_in(seeds.trial, _KEYS)
+  held_key, first_key, second_key = jax.random.split(own_key, 3)
   held = task.sample(held_key, planted, _HELD_OUT)
   built = construction_of(task, planted)
   variance = task.best_constant_error()
   n = len(sample.labels)
-  found: dict[str, float] = {}
+  found: dict[str, float] = {"num_components": int(np.sum(planted.coefficients != 0))}
   spectra: dict[str, np.ndarray] = {}
   cases = (
     ("learned", first_key, own.model, params, lambda bits: bits),
@@ -79,7 +90,7 @@ def compare(
     measured = jax.device_get(_measured(model)(key, weights, *parts))
     analytic = None
     if name == "constructed":
-      tokens, loss = np.asarray(parts[0][0][:_MOST]), float(measured["loss"])
+      tokens, loss = np.asarray(parts[0][0]), float(measured["loss"])
       analytic = [
         perturbed_loss_bound(built.params, tokens, sigma, loss) for sigma in SIGMAS
       ]
