@@ -11,7 +11,7 @@ from sepfx import InvalidSetting, measure, probes
 from sepfx.models import CausalTransformer, build
 from sepfx.tasks import BitsAndSteps, ParityChain, UnseenChains
 from sepfx.tasks.fourier import all_bits
-from sepfx.training import ERM
+from sepfx.training import ERM, AdamW
 from tests import small
 
 KEY = jax.random.key(0)
@@ -274,11 +274,12 @@ def test_the_probe_is_of_unseen_chains():
 @pytest.mark.slow
 def test_a_chain_is_learned_from_few_strings():
   protocol = ERM(
-    sample_size=24, threshold=0.05, num_test=200, max_steps=600, check_every=50
+    sample_size=128, threshold=0.1, num_test=256, max_steps=600, check_every=50,
+    batch_size=64, optimizer=AdamW(1e-3),
   )  # fmt: skip
   records = measure(
-    ParityChain(length=6), "transformer", 6, protocol, num_trials=2,
-    test_task=UnseenChains(length=6), probes="chain",
+    ParityChain(length=8), "transformer", 8, protocol, num_trials=2,
+    test_task=UnseenChains(length=8), probes="chain",
   )  # fmt: skip
   assert set(records.table["outcome"]) == {"reached"}
   for row, curve in zip(records.probes, records.all_curves.values(), strict=True):
