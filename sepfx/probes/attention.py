@@ -37,7 +37,8 @@ def first_attention(model: Any, params: Any, bits: Array) -> Float[Array, "n R S
     InvalidSetting: for a model that sows none.
   """
   _, state = model.apply({"params": params}, bits, mutable="intermediates")
-  found = jax.tree.leaves(state)
+  sown = jax.tree_util.tree_leaves_with_path(state)
+  found = [a for path, a in sown if any(key.key == "attention" for key in path[:-1])]
   if not found:
     takes = 'a model that sows its weights of attention as "attention"'
     raise InvalidSetting("probes", f"attention of {type(model).__name__}", takes)
