@@ -83,7 +83,7 @@ def _trace(model: nn.Module, params: Any, tokens: Any) -> Any:
 def _numbers(name: str) -> list[int]:
   values: list[str] = getattr(FLAGS, name)
   takes = "different whole numbers above 0, with commas"
-  proper = bool(values) and all(v.isdigit() and int(v) > 0 for v in values)
+  proper = bool(values) and all(v.isdecimal() and int(v) > 0 for v in values)
   require(proper and len({*values}) == len(values), name, ",".join(values), takes)
   return sorted(map(int, values))
 
@@ -95,8 +95,8 @@ def _task(**fields: Any) -> FourierSparse:
     raise InvalidSetting(_FLAG_OF[error.setting], error.got, error.takes) from error
 
 
-def main(_: Sequence[str]) -> None:
-  """Measures the whole grid, and leaves the results in --output_dir."""
+def report() -> Report:
+  """Measures the whole grid."""
   grid = [
     _task(length=T, degree=d, num_components=k)
     for T in _numbers("lengths")
@@ -104,20 +104,25 @@ def main(_: Sequence[str]) -> None:
     for k in _numbers("components")
   ]
   rows: list[dict[str, float]] = []
-  for k, task in enumerate(grid):
-    rows += measured(task, jax.random.fold_in(jax.random.key(FLAGS.seed), k))
+  for task in grid:
+    key = jax.random.key(FLAGS.seed)
+    for number in (task.length, task.degree, task.num_components):
+      key = jax.random.fold_in(key, number)
+    rows += measured(task, key)
   summary = summarise_growth(rows)
   names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
-  leave(
-    "growth",
-    Report(
-      settings={name: FLAGS[name].value for name in names},
-      rows=rows,
-      summary=summary,
-      figures={"figure": flatness_figures.growth(rows)},
-      printed=tables.growth(summary),
-    ),
+  return Report(
+    settings={name: FLAGS[name].value for name in names},
+    rows=rows,
+    summary=summary,
+    figures={"figure": flatness_figures.growth(rows)},
+    printed=tables.growth(summary),
   )
+
+
+def main(_: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  leave("growth", report)
 
 
 if __name__ == "__main__":

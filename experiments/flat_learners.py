@@ -27,6 +27,7 @@ from sepfx.analysis import gap_figures
 from sepfx.analysis.flatness import construction_of
 from sepfx.analysis.paired import summarise_paired
 from sepfx.constructions.fourier import FlatConstruction, squared_norms
+from sepfx.ensembles import Cell
 from sepfx.theory.sharpness import gradient_trace
 
 
@@ -68,11 +69,17 @@ def _trace(built: FlatConstruction, bits: Any) -> float:
   return float(gradient_trace(output, params, built.tokens(bits)))
 
 
+def _group(cell: Cell) -> tuple:
+  """Cells of one group have the same functions and samples."""
+  task = cell.trial.task
+  return cell.trial.key_name, int(task.degree), int(task.num_components)
+
+
 def summarise(run: study.Run) -> dict[str, Any]:
   return {
     "cells": summarise_paired(
       run.records,
-      ("length", "degree", "num_components"),
+      {name: _group(cell) for name, cell in run.cells.items()},
       differences=("gap",),
       ratios=("hessian_trace", "squared_norm"),
     ),

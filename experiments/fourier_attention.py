@@ -35,7 +35,7 @@ FLAGS = flags.FLAGS
 _INPUTS = 512
 # Tells the keys of what is looked at from those that the trial has used.
 _KEYS = 0x6C6F6F6B
-_CELL = ("model", "length", "degree", "num_components")
+_CELL = ("model", "length", "sample_size", "degree", "num_components")
 _MEANS = (
   "attention_share", "attention_share_random", "attention_overlap",
   "attention_overlap_random", "agreement", "turns",
@@ -114,8 +114,8 @@ def _cell(row: dict[str, Any]) -> tuple:
   return tuple(row[name] for name in _CELL)
 
 
-def main(_: Sequence[str]) -> None:
-  """Looks into all trials of --run, and leaves the results in --output_dir."""
+def report() -> Report:
+  """Looks into all trials of --run."""
   found = looked_into(FLAGS.run)
   rows = [row for row, _ in found]
   summary = summarise(rows)
@@ -124,16 +124,18 @@ def main(_: Sequence[str]) -> None:
     title = "{model}, T = {length}, d = {degree}, k = {num_components}".format(**row)
     title += f", trial {row['trial']}" + ", not fitted" * (row["outcome"] != "reached")
     drawn.setdefault(_cell(row), (title, learned))
-  leave(
-    "attention",
-    Report(
-      settings={"run": FLAGS.run},
-      rows=rows,
-      summary=summary,
-      figures={"figure": channels.figure([drawn[_cell(own)] for own in summary])},
-      printed=[table(summary)],
-    ),
+  return Report(
+    settings={"run": FLAGS.run},
+    rows=rows,
+    summary=summary,
+    figures={"figure": channels.figure([drawn[_cell(own)] for own in summary])},
+    printed=[table(summary)],
   )
+
+
+def main(_: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  leave("attention", report)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,12 +23,12 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, running, study, tables
+from experiments import command_line, fourier_generalisation, running, tables
 from experiments.parts import made_from
+from experiments.report import Report, leave
 from experiments.settings import define, from_flags, setting
 from sepfx.analysis import summarise_tests, testing_figures
 from sepfx.analysis.testers import Case, compare, distances, model_case, property_testers
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
 from sepfx.theory.fourier import MAX_LENGTH
@@ -109,26 +108,29 @@ def tested(settings: Settings, console: Any) -> list[dict[str, Any]]:
   return [row for case in bar for row in compare(case, used, sorted(settings.tau))]
 
 
-def main(arguments: Sequence[str]) -> None:
-  """Tests all functions, and leaves the results in --output_dir."""
-  require(not arguments, "argument", " ".join(arguments), "a flag (see --helpfull)")
+def report() -> Report:
+  """Tests all functions."""
   chosen = from_flags(Settings, FLAGS)
   settings, _ = chosen.at({})
-  console = running.console()
-  with RunDirectory(FLAGS.output_dir) as directory:
-    try:
-      rows = tested(settings, console)
-    except InvalidSetting as error:
-      flag = chosen.flag_of(error.setting)
-      raise InvalidSetting(flag, error.got, error.takes) from error
-    directory.begin({**chosen.stored(), "run": settings.run}, {})
-    summary = summarise_tests(rows)
-    study.write_csv(directory, "tests.csv", rows)
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    study.write_figure(directory, testing_figures.sweeps(rows, summary))
-    for part in tables.tests(summary):
-      console.print(part)
-    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+  try:
+    rows = tested(settings, running.console())
+  except InvalidSetting as error:
+    flag = chosen.flag_of(error.setting)
+    raise InvalidSetting(flag, error.got, error.takes) from error
+  summary = summarise_tests(rows)
+  return Report(
+    settings={**chosen.stored(), "run": settings.run},
+    rows=rows,
+    summary=summary,
+    figures={"figure": testing_figures.sweeps(rows, summary)},
+    printed=tables.tests(summary),
+  )
+
+
+def main(arguments: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  require(not arguments, "argument", " ".join(arguments), "a flag (see --helpfull)")
+  leave("tests", report)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib.figure
@@ -13,6 +13,7 @@ from absl import flags
 
 from experiments import running, study
 from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import require
 
 FLAGS = flags.FLAGS
 
@@ -37,15 +38,22 @@ class Report(NamedTuple):
   arrays: Mapping[str, Mapping[str, Any]] = {}
 
 
-def leave(name: str, report: Report) -> None:
+def leave(name: str, find: Callable[[], Report]) -> None:
   """Leaves a report in --output_dir, the table as NAME.csv, and prints its end.
 
   Args:
     name: of the table.
-    report: what was found.
+    find: makes the report, once the directory is there.
+
+  Raises:
+    InvalidSetting: for a directory that holds a run, which would be written over.
   """
   console = running.console()
   with RunDirectory(FLAGS.output_dir) as directory:
+    holds_run = bool(directory.stored and directory.stored.get("columns"))
+    takes = "a directory of its own, not that of a run"
+    require(not holds_run, "output_dir", FLAGS.output_dir, takes)
+    report = find()
     directory.begin(report.settings, {})
     study.write_csv(directory, f"{name}.csv", report.rows)
     for file, arrays in report.arrays.items():

@@ -66,8 +66,8 @@ def measured(
   return rows, spectra
 
 
-def main(_: Sequence[str]) -> None:
-  """Measures all trials of --runs, and leaves the results in --output_dir."""
+def report() -> Report:
+  """Measures all trials of --runs."""
   console = running.console()
   rows: list[dict[str, Any]] = []
   spectra: list[dict[str, np.ndarray]] = []
@@ -81,20 +81,22 @@ def main(_: Sequence[str]) -> None:
   densities: dict[str, Any] = {
     name: np.stack([own[name] for own in spectra]) for name in spectra[0]
   }
-  leave(
-    "sharpness",
-    Report(
-      settings={"runs": FLAGS.runs},
-      rows=rows,
-      summary=summary,
-      figures={
-        "figure": flatness_figures.flatness(rows, summary),
-        "spectra": flatness_figures.spectra(rows, densities),
-      },
-      printed=tables.flatness(summary),
-      arrays={"spectra": densities},
-    ),
+  return Report(
+    settings={"runs": FLAGS.runs},
+    rows=rows,
+    summary=summary,
+    figures={
+      "figure": flatness_figures.flatness(rows, summary),
+      "spectra": flatness_figures.spectra(rows, densities),
+    },
+    printed=tables.flatness(summary),
+    arrays={"spectra": densities},
   )
+
+
+def main(_: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  leave("sharpness", report)
 
 
 if __name__ == "__main__":

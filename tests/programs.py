@@ -50,4 +50,5 @@ def check_preset_says_what_it_is(preset):
   reproduces = "eproduces" if "quick" in preset.stem else "ublished"
   for word in (reproduces, "hould find", "Takes"):
     assert word in text
+  assert "Takes ..." not in text
   assert f"--flagfile=experiments/flags/{preset.name}" in text

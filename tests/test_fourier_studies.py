@@ -1,9 +1,11 @@
 """The studies of the third paper as programs, in small."""
 
 import csv
+import dataclasses
 import json
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -13,6 +15,9 @@ from jax.flatten_util import ravel_pytree
 import sepfx
 from experiments import fourier_generalisation
 from sepfx import InvalidSetting
+from sepfx.analysis.flatness_bounds import bounds, covering_bound
+from sepfx.analysis.paired import summarise_paired
+from sepfx.constructions import flat_transformer
 from tests.programs import ROOT
 
 SMALL = (
@@ -82,7 +87,7 @@ def test_sharpness_beside_the_construction(trained, tmp_path):
   assert sum(cell["dominating"] for cell in cells) == np.sum(below)
   assert np.all(found["constructed_loss"] < 1e-6)
   assert np.all(found["constructed_eigenvalue"] <= 3 * found["constructed_trace"])
-  # Perturbations do more where they are larger, and so do neurons.
+  # More neurons flip where perturbations are larger.
   for kind in ("learned", "constructed"):
     assert np.all(found[f"{kind}_flips_19"] > found[f"{kind}_flips_0"])
     assert np.all(found[f"{kind}_flips_19"] < 0.5)
@@ -170,3 +175,57 @@ def test_one_program_serves_all_degrees_and_numbers():
   cells = study.cells(study.chosen([f"--flagfile={flagfile}"]))
   assert len(cells) == 16
   assert len({jax.tree.structure(cell.trial) for cell in cells}) == 1
+
+
+def test_bounds_without_a_constant_say_nothing():
+  """Of f = +-1 all losses of the prior's draws are 1 where sigma is small."""
+  generator = np.random.default_rng(0)
+  drawn = generator.uniform(0.5, 1.5, (20, 2, 30))
+  measured = {
+    "squared_norm": 10.0, "loss": 0.0, "trace": 3.0,
+    "perturbed": generator.uniform(0, 1, (20, 8)), "held": np.zeros(30),
+    "posterior_held": drawn, "prior_held": np.ones((20, 2, 30)),
+  }  # fmt: skip
+  found = bounds(measured, 100, 1.0)
+  assert found["semi_analytic"] == np.inf
+  assert np.isnan(found["truncated"])
+  assert np.isnan(found["semi_analytic_needs"])
+  assert np.isfinite(found["posterior_form"])
+  measured["prior_held"] = np.concatenate([np.ones((19, 2, 30)), drawn[:1]])
+  assert np.isfinite(bounds(measured, 100, 1.0)["semi_analytic"])
+
+
+def test_covering_bound_falls_with_n_and_grows_with_the_weights():
+  c = np.array([0.8, 0.6])
+  sets = np.array([[1, 1, 0, 0], [0, 1, 1, 0]])
+  built = flat_transformer(sets, c)
+  at = [covering_bound(built, 10**k, 1.0)["covering"] for k in (2, 12, 16)]
+  assert at[0] >= at[1] > at[2] > 0
+  wider = dataclasses.replace(built, params={**built.params, "G": 2 * built.params["G"]})
+  assert covering_bound(wider, 10**16, 1.0)["covering"] > at[2]
+
+
+@pytest.mark.slow
+def test_a_report_is_not_written_over_a_run(trained):
+  before = (trained / "config.json").read_bytes()
+  done = run("sharpness", f"--runs={trained}", f"--output_dir={trained}")
+  assert done.returncode == 2
+  assert "takes a directory of its own" in done.stderr
+  assert (trained / "config.json").read_bytes() == before
+
+
+def test_only_cells_of_one_group_are_paired():
+  """A gap of 1 in the first cell, 3 in the second, 5 in a third of another group."""
+  rows = [(name, trial) for name in "abc" for trial in (0, 1)]
+  gaps = {"a": 1.0, "b": 3.0, "c": 5.0}
+  head = [("x", "U1"), ("trial", int)]
+  own = types.SimpleNamespace(
+    coordinates=("x",),
+    table=np.array([(*row, "reached") for row in rows], [*head, ("outcome", "U8")]),
+    probes=np.array([(*row, gaps[row[0]]) for row in rows], [*head, ("gap", float)]),
+    cell_of=lambda row: row["x"].item(),
+  )
+  groups = {"a": 0, "b": 0, "c": 1}
+  found = summarise_paired(own, groups, differences=("gap",), ratios=())
+  assert [cell["gap_change"] for cell in found] == [0.0, 2.0, 0.0]
+  assert [cell["pairs"] for cell in found] == [2, 2, 2]

@@ -43,7 +43,8 @@ def bounds(
   small sigma those compute about 0, and C is that of f^2. The C of an exact interpolator
   is 0, which bounds nothing. So `semi_analytic` takes the prior's; `posterior_form`, with
   the posterior's C, and `truncated`, with that at the weights and the published form of
-  lambda, are no bounds. All C are estimates. `mcallester` and `neyshabur` are for losses
+  lambda, are no bounds. All C are estimates, and three standard errors of the measured
+  loss are added without being paid for in delta: `semi_analytic` estimates a bound. `mcallester` and `neyshabur` are for losses
   up to 1, which these are not.
 
   Args:
@@ -63,16 +64,16 @@ def bounds(
   draws = measured["perturbed"].shape[1]
   errors = measured["perturbed"].std(axis=1, ddof=1) / draws**0.5
   expected = measured["perturbed"].mean(axis=1) + _MARGIN * errors
-  constant = pac_bayes.sub_gaussian_constant(measured["held"])
+  constant = _constant(measured["held"])
   posterior, prior = (
-    [pac_bayes.sub_gaussian_constant(own.ravel()) for own in measured[name]]
+    [_constant(own.ravel()) for own in measured[name]]
     for name in ("posterior_held", "prior_held")
   )
 
   def of_sigmas(form: Callable[..., float], losses: Sequence[float], Cs: Sequence[float],
                 n: int) -> list[float]:  # fmt: skip
     return [
-      float(form(own, norm, sigma, Setting(n, C, _EACH)))
+      float(form(own, norm, sigma, Setting(n, C, _EACH))) if C > 0 else np.inf
       for own, sigma, C in zip(losses, SIGMAS, Cs, strict=True)
     ]
 
@@ -81,7 +82,7 @@ def bounds(
     return min(of_sigmas(form, losses, Cs, n))
 
   def truncated(n: int) -> float:
-    if trace <= 0:
+    if not (trace > 0 and constant > 0):
       return np.nan
     plain = Setting(n, constant, DELTA)
     sigma = pac_bayes.closed_sigma(trace, norm, plain)
@@ -108,6 +109,12 @@ def bounds(
   return {**found, **_with_needs(forms, num_samples, variance)}
 
 
+def _constant(losses: np.ndarray) -> float:
+  """An estimate of C; NaN where all losses are the same, which tells nothing."""
+  same = bool(np.all(losses == losses.flat[0]))
+  return np.nan if same else pac_bayes.sub_gaussian_constant(losses)
+
+
 def covering_bound(
   construction: FlatConstruction, num_samples: int, variance: float
 ) -> dict[str, float]:
@@ -132,24 +139,24 @@ def covering_bound(
   # The tokens with a constant coordinate for the bias.
   scale = float(np.sqrt(np.max(np.sum(construction.positions**2, axis=1)) + 2))
   values = capacity.norms(scale * np.vstack([own["W_V1"] @ own["F"], own["b"]]))
-  scores, out = capacity.norms(scale**2 * own["W_QK1"]), capacity.norms(own["G"])
+  scores, out = capacity.norms(scale**2 * own["W_QK1"]), capacity.norms(own["G"] / scale)
   layers = [
     LayerNorms(values.two_inf, scores.two_inf, out.two_inf,
                values.spectral, scores.spectral, out.spectral)
   ]  # fmt: skip
   (W_V2,), (W_QK2,) = own["W_V2"], own["W_QK2"]
-  values, scores = capacity.norms(W_V2), capacity.norms(scale**2 * W_QK2)
+  values, scores = capacity.norms(scale * W_V2), capacity.norms(scale**2 * W_QK2)
   layers.append(
     LayerNorms(values.two_inf, scores.two_inf, 1.0,
                values.spectral, scores.spectral, 1.0)
   )  # fmt: skip
-  reach = values.spectral
+  reach = float(np.linalg.norm(W_V2, 2))
 
   def form(n: int) -> float:
     size = capacity.deep_capacity(
       layers,
       d=D,
-      k=M,
+      k=max(M, D),
       B_w=float(np.linalg.norm(own["w"])),
       num_samples=n,
       length=len(construction.positions),

@@ -10,7 +10,8 @@ import numpy as np
 from sepfx.analysis.flatness_bounds import BOUNDS
 from sepfx.analysis.gaps import clustered, rank_correlation
 
-_PLACE = ("length", "degree", "num_components")
+_AXES = ("length", "degree", "num_components")
+_PLACE = ("run", "model", "sample_size", *_AXES)
 _FLATNESS = ("squared_norm", "trace")
 # What a cell has a geometric mean of, for learned and for constructed weights.
 _MEANS = (*_FLATNESS, "eigenvalue")
@@ -20,11 +21,11 @@ def summarise_flatness(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   """Summarises what `compare` found.
 
   Args:
-    rows: of each trial: length, degree, num_components, trial, outcome, gap, and what
-      `compare` returns.
+    rows: of each trial: run, model, sample_size, length, degree, num_components, trial,
+      outcome, gap, and what `compare` returns.
 
   Returns:
-    JSON values. `cells` by length, degree and number of components: `trials`,
+    JSON values. `cells` by run, model, sample size, T, d and k: `trials`,
     `dominating` (those that are below the construction in norm and trace at once), the
     geometric means of norms, traces and largest eigenvalues, and for each bound its
     median and that of the n from which on it says something (None where half of the
@@ -92,7 +93,7 @@ def summarise_growth(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     JSON values by what is fitted: each axis' power with a 95% interval that resamples
     the functions' indices, for axes that have several values.
   """
-  axes = [name for name in _PLACE if len({row[name] for row in rows}) > 1]
+  axes = [name for name in _AXES if len({row[name] for row in rows}) > 1]
   places = [np.log([row[name] for row in rows]) for name in axes]
   function = np.array([row["function"] for row in rows])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sepfx.ensembles import Records
 
 def summarise_paired(
   records: Records,
-  groups: Sequence[str],
+  groups: Mapping[str, Any],
   *,
   differences: Sequence[str],
   ratios: Sequence[str],
@@ -22,16 +22,16 @@ def summarise_paired(
 
   Args:
     records: with probes.
-    groups: columns in which cells are not compared: the first cell with each of their
-      values is what the others with these are held against.
+    groups: each cell's, by name. Cells of one group share their functions and samples:
+      the first of them is what the others are held against.
     differences: probes' values of which the mean is taken, and that of the difference.
     ratios: positive values of which the geometric means are, of themselves and of ratios.
 
   Returns:
     JSON values of each cell: its coordinates, `trials`, `reached`, and over those that
-    reached the mean of each value with its 95% Student-t interval ("gap", "gap_low",
-    ...); `pairs`, how many reached in both cells, and over these "gap_change" and
-    "hessian_trace_change" (a ratio), with intervals. None where there is none.
+    reached the mean of each value X with its 95% Student-t interval (X, "X_low",
+    "X_high"); `pairs`, how many reached in both cells, and over these "X_change", a
+    difference or a ratio, with its interval. None where there is none.
   """
   probes, table = records.probes, records.table
   assert probes is not None
@@ -40,13 +40,13 @@ def summarise_paired(
   values = probes[[place[tuple(row[name].item() for name in names)] for row in table]]
   own = np.array([records.cell_of(row) for row in table])
   reached = table["outcome"] == "reached"
-  first: dict[tuple, dict[int, int]] = {}  # of each group: trial -> row
+  first: dict[Any, dict[int, int]] = {}  # of each group: trial -> row
   found = []
   for cell in dict.fromkeys(own.tolist()):
     rows = np.flatnonzero(own == cell)
     head = table[rows[0]]
     base = first.setdefault(
-      tuple(head[name].item() for name in groups),
+      groups[cell],
       {int(table[row]["trial"]): int(row) for row in rows if reached[row]},
     )
     used = [row for row in rows if reached[row]]

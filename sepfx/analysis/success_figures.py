@@ -202,14 +202,15 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
     most or all did, with the smallest.
   """
   critical = [c for c in summary["critical"] if c["series"] == model]
-  unknown = [c["length"] for c in critical if c["size"] is None]
+  unknown = {c["length"]: c.get("bound") for c in critical if c["size"] is None}
   by_length: dict[int, list] = {}
   for cell in summary["cells"]:
     if cell["series"] == model and cell["length"] in unknown:
       by_length.setdefault(cell["length"], []).append(cell)
   few, most = [], []
   for length, own in by_length.items():
-    if 2 * own[-1]["reached"] < own[-1]["trials"]:  # m ascends
+    at_most = 2 * own[-1]["reached"] < own[-1]["trials"]  # m ascends
+    if unknown[length] == "more than" or (unknown[length] is None and at_most):
       few.append((length, own[-1]["sample_size"]))
     else:
       most.append((length, own[0]["sample_size"]))

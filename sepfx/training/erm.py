@@ -51,8 +51,9 @@ class ERM:
     max_steps: steps after which a trial is censored.
     run_to_end: take all `max_steps` steps, also when success is certain.
     l2: penalty on the sum of all squared parameters; None for none.
-    gradient_penalty: penalty on 2 E |grad f|^2, f an output of the model, which is the
-      trace of the squared loss's Hessian where that loss is 0; None for none.
+    gradient_penalty: penalty on 2 E |grad f|^2, over samples and the numbers that the
+      model outputs for each: the trace of the squared loss's Hessian where that loss is
+      0; None for none.
     init_scale: factor of all initial parameters; None for none.
 
   Raises:

@@ -53,8 +53,9 @@ class Online:
     screen: stop an evaluation as soon as the prompts read so far show that the test
       loss clears every open threshold; first passages are the same without it.
     l2: penalty on the sum of all squared parameters; None for none.
-    gradient_penalty: penalty on 2 E |grad f|^2, f an output of the model, which is the
-      trace of the squared loss's Hessian where that loss is 0; None for none.
+    gradient_penalty: penalty on 2 E |grad f|^2, over samples and the numbers that the
+      model outputs for each: the trace of the squared loss's Hessian where that loss is
+      0; None for none.
     init_scale: factor of all initial parameters; None for none.
 
   Raises:
