@@ -26,7 +26,8 @@ def summarise_chains(records: Records, labels: np.ndarray) -> dict[str, Any]:
   Returns:
     `sepfx.analysis.summarise_success` without a floor. A critical size outside the sample
     sizes tried, which the posterior's prior decides, is None, and its `bound` is "more
-    than" or "less than"; ratios are of the others, and growth is None for a series with one. Each of `critical` has
+    than" or "less than"; ratios are of the others, and growth is None for a series with
+    one. Each of `critical` has
     `labels_per_string`; `smallest` and `largest`, of the sample sizes tried; `trials` of
     all of them, `failed`, how many did not succeed, and `failed_fitted`, how many of
     these had less than 1% of the labels of their sample wrong at their last check.

@@ -44,8 +44,8 @@ def bounds(
   is 0, which bounds nothing. So `semi_analytic` takes the prior's; `posterior_form`, with
   the posterior's C, and `truncated`, with that at the weights and the published form of
   lambda, are no bounds. All C are estimates, and three standard errors of the measured
-  loss are added without being paid for in delta: `semi_analytic` estimates a bound. `mcallester` and `neyshabur` are for losses
-  up to 1, which these are not.
+  loss are added without being paid for in delta: `semi_analytic` estimates a bound.
+  `mcallester` and `neyshabur` are for losses up to 1, which these are not.
 
   Args:
     measured: `squared_norm`, `loss`, `trace`; `perturbed` losses on the training sample
