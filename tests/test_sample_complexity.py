@@ -23,7 +23,8 @@ from sepfx import InvalidSetting
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
-PRESETS = sorted((ROOT / "experiments/flags").glob("[!b]*.cfg"))  # not boolean_*
+FLAGS = ROOT / "experiments/flags"
+PRESETS = [*sorted(FLAGS.glob("fig*.cfg")), FLAGS / "quickstart.cfg"]
 
 
 def cells_of(*arguments):
