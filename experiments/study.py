@@ -1,7 +1,7 @@
 """The skeleton of every study: settings -> grid -> run -> summary, figure, table.
 
-A study says what its settings are, what trial a cell's settings make, and how records
-are summarised, drawn and printed. All else is here.
+A study says what its settings are, which trial the settings of a cell make, and how
+records are summarised, drawn and printed. All else is here.
 """
 
 from __future__ import annotations

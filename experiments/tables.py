@@ -269,18 +269,16 @@ def tests(summary: dict) -> list[Any]:
 
 def _stacked(entry: dict, name: str, form: str = ".2f") -> str:
   """A value with its interval on a line of its own, for tables of many columns."""
+  return _interval(entry, name, form, "\n{}-{}")
+
+
+def _interval(
+  entry: dict, name: str, form: str = ".3g", interval: str = " [{}, {}]"
+) -> str:
   if entry[name] is None:
     return ""
   text = f"{entry[name]:{form}}"
-  if entry[f"{name}_low"] is not None:
-    text += f"\n{entry[f'{name}_low']:{form}}-{entry[f'{name}_high']:{form}}"
-  return text
-
-
-def _interval(entry: dict, name: str) -> str:
-  if entry[name] is None:
-    return ""
-  text = f"{entry[name]:.3g}"
-  if entry[f"{name}_low"] is not None:
-    text += f" [{entry[f'{name}_low']:.3g}, {entry[f'{name}_high']:.3g}]"
-  return text
+  if entry[f"{name}_low"] is None:
+    return text
+  ends = (f"{entry[f'{name}_{end}']:{form}}" for end in ("low", "high"))
+  return text + interval.format(*ends)

@@ -1,4 +1,4 @@
-"""Means of published figures, read off the pictures: one file a figure."""
+"""Means of published figures, read off the pictures: one file per figure."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class FeedForward(nn.Module):
   Attributes:
     hidden_widths: widths of the hidden layers; the published network has
       (N d, 1000).
-    num_outputs: None for one a position.
+    num_outputs: None for one per position.
     scheme: initial weights, "torch" or "flax".
   """
 

@@ -140,11 +140,11 @@ class _Bidirectional(nn.Module):
   """Both directions of one recurrent layer, and a linear read-out per position.
 
   Attributes:
-    units: hidden units a direction (d_h).
-    num_outputs: None for one a position; or as many, read at both directions' last
+    units: hidden units per direction (d_h).
+    num_outputs: None for one per position; or as many, read at both directions' last
       states.
     scheme: initial weights. "torch": all of the layer's from U(+-1/sqrt(units)),
-      two biases a gate. "flax": LeCun-normal input and orthogonal recurrent
+      two biases per gate. "flax": LeCun-normal input and orthogonal recurrent
       kernels, zero biases.
   """
 
@@ -204,8 +204,8 @@ class GRU(_Bidirectional):
   """A bidirectional layer of `gru_cell`s and a linear read-out.
 
   Attributes:
-    units: hidden units a direction.
-    num_outputs: None for one a position; or as many, read at both last states.
+    units: hidden units per direction.
+    num_outputs: None for one per position; or as many, read at both last states.
     scheme: initial weights, "torch" (all from U(+-1/sqrt(units))) or "flax".
   """
 
