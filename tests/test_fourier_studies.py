@@ -204,6 +204,22 @@ def test_bounds_without_a_constant_say_nothing():
   assert np.isfinite(bounds(measured, 100, 1.0)["semi_analytic"])
 
 
+def test_the_constant_is_of_losses_around_the_mean_of_their_own_draw():
+  """Draws whose means lie far apart do not raise the C of what happens within each."""
+  generator = np.random.default_rng(0)
+  within = generator.uniform(-0.5, 0.5, (20, 4, 3000))
+  measured = {
+    "squared_norm": 10.0, "loss": 0.0, "trace": 3.0,
+    "perturbed": generator.uniform(0, 1, (20, 8)), "held": within[0, 0],
+    "posterior_held": within, "prior_held": within + np.arange(4.0)[:, None],
+  }  # fmt: skip
+  found = bounds(measured, 100, 1.0)
+  assert found["prior_constant"] == pytest.approx(12**-0.5, rel=0.05)
+  # Weights whose losses are all the same say that C is 0, as one draw among others.
+  measured["prior_held"] = np.arange(4.0)[:, None] * np.ones((20, 4, 30))
+  assert np.isnan(bounds(measured, 100, 1.0)["prior_constant"])
+
+
 def test_covering_bound_falls_with_n_and_grows_with_the_weights():
   c = np.array([0.8, 0.6])
   sets = np.array([[1, 1, 0, 0], [0, 1, 1, 0]])

@@ -66,7 +66,7 @@ def bounds(
   expected = measured["perturbed"].mean(axis=1) + _MARGIN * errors
   constant = _constant(measured["held"])
   posterior, prior = (
-    [_constant(own.ravel()) for own in measured[name]]
+    [_constant(own) for own in measured[name]]
     for name in ("posterior_held", "prior_held")
   )
 
@@ -110,9 +110,14 @@ def bounds(
 
 
 def _constant(losses: np.ndarray) -> float:
-  """An estimate of C; NaN where all losses are the same, which tells nothing."""
-  same = bool(np.all(losses == losses.flat[0]))
-  return np.nan if same else pac_bayes.sub_gaussian_constant(losses)
+  """An estimate of C from losses [m], or [draws m] of several weights that were drawn.
+
+  The bound is about the losses of each weights around their own mean, so draws are
+  centred one by one. NaN where all losses are the same, which tells nothing.
+  """
+  centred = losses - losses.mean(axis=-1, keepdims=True)
+  same = bool(np.all(losses == losses[..., :1]))
+  return np.nan if same else pac_bayes.sub_gaussian_constant(centred.ravel())
 
 
 def covering_bound(
