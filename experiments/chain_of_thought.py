@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import get_args
 
-from experiments import study, tables
+from experiments import fourier_tables, study
 from experiments.adaptive import Adaptive
 from experiments.parts import made_from, optimizer_from
 from experiments.settings import Chosen, Common, setting
@@ -100,7 +100,7 @@ STUDY = study.Study(
     run.records, run.per_row(lambda trial: trial.task.num_steps)
   ),
   draw=lambda run, summary: chain_figures.chains(run.records, summary),
-  table=tables.chains,
+  table=fourier_tables.chains,
   output_dir="runs/chain_of_thought",
   search=lambda cells, chosen: Adaptive(
     [c for c in cells if c.coordinates["sample_size"] <= largest(c.trial.task.length)],

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from experiments import command_line, tables
+from experiments import command_line, fourier_tables
 from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import construction_of
@@ -116,7 +116,7 @@ def report() -> Report:
     rows=rows,
     summary=summary,
     figures={"figure": flatness_figures.growth(rows)},
-    printed=tables.growth(summary),
+    printed=fourier_tables.growth(summary),
   )
 
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import fourier_generalisation, study, tables
+from experiments import fourier_generalisation, fourier_tables, study
 from experiments.settings import setting
 from sepfx.analysis import gap_figures
 from sepfx.analysis.flatness import construction_of
@@ -92,7 +92,7 @@ STUDY = study.Study(
   build=fourier_generalisation.build,
   summarise=summarise,
   draw=lambda run, summary: gap_figures.front(summary),
-  table=tables.paired,
+  table=fourier_tables.paired,
   output_dir="runs/flat_learners",
   keep_weights=True,
   probes=("generalisation", "sharpness"),

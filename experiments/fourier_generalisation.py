@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import beside, study, tables
+from experiments import beside, fourier_tables, study
 from experiments.parts import made_from, optimizer_from
 from experiments.settings import Common, setting
 from sepfx import models
@@ -91,7 +91,7 @@ STUDY = study.Study(
   build=build,
   summarise=lambda run: summarise_gaps(run.records, _AXES),
   draw=lambda run, summary: gap_figures.gaps(run.records, summary, *_AXES),
-  table=tables.gaps,
+  table=fourier_tables.gaps,
   output_dir="runs/fourier_generalisation",
   keep_weights=True,
   probes=("generalisation",),

@@ -23,7 +23,7 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, running, tables
+from experiments import command_line, fourier_generalisation, fourier_tables, running
 from experiments.parts import made_from
 from experiments.report import Report, leave
 from experiments.settings import define, from_flags, setting
@@ -123,7 +123,7 @@ def report() -> Report:
     rows=rows,
     summary=summary,
     figures={"figure": testing_figures.sweeps(rows, summary)},
-    printed=tables.tests(summary),
+    printed=fourier_tables.tests(summary),
   )
 
 

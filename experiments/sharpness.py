@@ -18,7 +18,7 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, running, tables
+from experiments import command_line, fourier_generalisation, fourier_tables, running
 from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import compare
@@ -89,7 +89,7 @@ def report() -> Report:
       "figure": flatness_figures.flatness(rows, summary),
       "spectra": flatness_figures.spectra(rows, densities),
     },
-    printed=tables.flatness(summary),
+    printed=fourier_tables.flatness(summary),
     arrays={"spectra": densities},
   )
 

@@ -12,7 +12,7 @@ import matplotlib.figure
 import numpy as np
 import pytest
 
-from experiments import tables
+from experiments import fourier_tables
 from experiments.chain_of_thought import STUDY
 from sepfx import InvalidSetting
 from sepfx.analysis import chain_figures, success_figures, summarise_chains
@@ -181,7 +181,7 @@ def test_summary_counts_strings_labels_and_failures(summary):
 
 
 def test_table_bounds_what_it_does_not_know(summary):
-  sizes, errors, _ = tables.chains(summary[1])
+  sizes, errors, _ = fourier_tables.chains(summary[1])
   by_column = {column.header: list(column.cells) for column in sizes.columns}
   half, labels = by_column["n at which half succeed"], by_column["in labels"]
   assert half[1:] == ["less than 16", "more than 16", "more than 16"]

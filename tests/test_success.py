@@ -8,6 +8,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from experiments import tables
 from sepfx.analysis import success, success_figures, summarise_success
 from sepfx.analysis.success import Counts
 from sepfx.ensembles import Cell, Records, columns, table
@@ -321,6 +322,27 @@ def test_where_all_trials_ended_alike_a_size_is_a_bound(outcome, bound, marker, 
   assert arrows(axis, marker) == arrows(axis)
   legend = [text.get_text() for text in axis.get_legend().get_texts()]
   assert legend == ["a", "b", label]
+
+
+def test_a_size_outside_those_tried_is_a_bound():
+  """Where half succeed is the prior's guess if one of ten does at the largest size."""
+  records = records_of(models=("a",))
+  rows = records.table
+  rows["outcome"][rows["length"] == 200] = "censored"
+  first = (rows["length"] == 200) & (rows["sample_size"] == 120) & (rows["trial"] == 0)
+  rows["outcome"][first] = "reached"
+  summary = summarise_success(records, {})
+  short, middle, long = summary["critical"]
+  assert [short["bound"], middle["bound"]] == [None, None]
+  assert (long["bound"], long["size"], long["low"], long["high"]) == (
+    "more than", None, None, None
+  )  # fmt: skip
+  assert [ratio["lengths"] for ratio in summary["ratios"]] == [[50, 100]]
+  assert summary["growth"]["a"] is None  # two sizes are known
+  assert arrows(drawn(records, "a", 200).axes[1], UP) == [[200, 120]]
+  shown = list(tables.successes(summary)[0].columns[2].cells)
+  assert shown[0].startswith(f"{short['size']:.1f} [")
+  assert shown[2] == "more than 120"
 
 
 def test_several_models_have_a_logarithmic_axis():

@@ -17,7 +17,7 @@ import pytest
 import rich.console
 from jax.flatten_util import ravel_pytree
 
-from experiments import property_testing, tables
+from experiments import fourier_tables, property_testing
 from experiments.property_testing import Settings
 from sepfx.analysis import summarise_tests, testing_figures
 from sepfx.analysis.testers import (
@@ -247,7 +247,7 @@ def test_the_study_tests_all_that_it_draws():
     if rate["property"] == "degree":
       assert rate["right_planted"] == 1
   assert [cell["functions"] for cell in summary["levels"]] == [4] * 8
-  assert len(tables.tests(summary)) == 5
+  assert len(fourier_tables.tests(summary)) == 5
   figure = testing_figures.sweeps(rows, summary)
   titles = [axis.get_title() for axis in figure.axes]
   assert len(titles) == 6

@@ -69,7 +69,8 @@ def _with_labels(summary: Mapping[str, Any]) -> dict[str, Any]:
     **summary,
     "cells": [*summary["cells"], *counted(summary["cells"], ["sample_size"])],
     "critical": [
-      *summary["critical"], *counted(summary["critical"], ["size", "low", "high"])
+      *summary["critical"],
+      *counted(summary["critical"], ["size", "low", "high", "smallest", "largest"]),
     ],
   }  # fmt: skip
 

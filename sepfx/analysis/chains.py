@@ -24,13 +24,10 @@ def summarise_chains(records: Records, labels: np.ndarray) -> dict[str, Any]:
     labels: of each string, by row of the table.
 
   Returns:
-    `sepfx.analysis.summarise_success` without a floor. A critical size outside the sample
-    sizes tried, which the posterior's prior decides, is None, and its `bound` is "more
-    than" or "less than"; ratios are of the others, and growth is None for a series with
-    one. Each of `critical` has
-    `labels_per_string`; `smallest` and `largest`, of the sample sizes tried; `trials` of
-    all of them, `failed`, how many did not succeed, and `failed_fitted`, how many of
-    these had less than 1% of the labels of their sample wrong at their last check.
+    `sepfx.analysis.summarise_success` without a floor. Each of `critical` has
+    `labels_per_string`; `trials`, `failed`, how many did not succeed, and
+    `failed_fitted`, how many of these had less than 1% of the labels of their sample
+    wrong at their last check.
     Further `steps`, for each series and length: the means over those trials that
     succeeded, at their end, of `step_error`, `chain_error` and `union_bound`, each with
     its 95% Student-t interval, from 0 on; None where there is none.
@@ -43,43 +40,20 @@ def summarise_chains(records: Records, labels: np.ndarray) -> dict[str, Any]:
   steps = []
   for entry in summary["critical"]:
     own = (names == entry["series"]) & (table["length"] == entry["length"])
-    sizes = table["sample_size"][own]
     failed = table[own & ~reached]
     curves = [records.all_curves[records.name_of(row)] for row in failed]
-    smallest, largest = int(np.min(sizes)), int(np.max(sizes))
-    if np.all(reached[own]) or (entry["size"] or smallest) < smallest:
-      bound = "less than"
-    elif not np.any(reached[own]) or entry["size"] > largest:
-      bound = "more than"
-    else:
-      bound = None
     entry.update(
-      bound=bound,
       labels_per_string=int(labels[own][0]),
-      smallest=smallest,
-      largest=largest,
-      trials=len(sizes),
+      trials=int(np.sum(own)),
       failed=len(failed),
       failed_fitted=sum(bool(curve["train_error"][-1] < _FITTED) for curve in curves),
     )
-    if bound:
-      entry.update(size=None, low=None, high=None)
     rows = [probed[records.name_of(row)] for row in table[own & reached]]
     found = {"series": entry["series"], "length": entry["length"], "trials": len(rows)}
     for name in _PROBED:
       found.update(_interval(name, np.array([row[name] for row in rows])))
     steps.append(found)
-  bounded = {(c["series"], c["length"]) for c in summary["critical"] if c["bound"]}
-  ratios = [
-    ratio
-    for ratio in summary["ratios"]
-    if not bounded & {(ratio["series"], length) for length in ratio["lengths"]}
-  ]
-  growth = {
-    name: None if name in {own for own, _ in bounded} else fit
-    for name, fit in summary["growth"].items()
-  }
-  return {**summary, "ratios": ratios, "growth": growth, "steps": steps}
+  return {**summary, "steps": steps}
 
 
 def _interval(name: str, errors: np.ndarray) -> dict[str, float | None]:

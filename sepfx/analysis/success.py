@@ -213,9 +213,12 @@ class Critical(NamedTuple):
   """A critical sample size: where half of the trials succeed.
 
   Attributes:
-    size: the median of the posterior of m_crit; NaN if all trials succeeded or none
-      did.
+    size: the median of the posterior of m_crit; NaN where there is a bound in its place.
     low, high: its 95% interval.
+    bound: "less than" the smallest size tried, if all trials succeeded or the median lies
+      there, "more than" the largest, if none did or the median lies there, or None. A
+      median outside the sizes tried is the prior's more than the trials'.
+    smallest, largest: of the sizes tried.
     on_grid: the published definition, the smallest sample size at which more than half
       of the trials succeeded; NaN if there is none.
     grid_error: its standard error from 50 resamples of the trials, as published, over
@@ -225,6 +228,9 @@ class Critical(NamedTuple):
   size: float
   low: float
   high: float
+  bound: str | None
+  smallest: int
+  largest: int
   on_grid: float
   grid_error: float
 
@@ -245,7 +251,15 @@ def critical_size(counts: Counts, own: Posterior | None) -> Critical:
   known = [size for size in resampled if not np.isnan(size)]
   error = float(np.std(known)) if known else np.nan
   low, size, high = own.critical(_INTERVAL).tolist() if own else 3 * [np.nan]
-  return Critical(size, low, high, first, error)
+  smallest, largest = int(counts.sizes[0]), int(counts.sizes[-1])
+  bound = None
+  if np.all(counts.successes == counts.trials) or size < smallest:
+    bound = "less than"
+  elif not np.any(counts.successes) or size > largest:
+    bound = "more than"
+  if bound:
+    low, size, high = 3 * [np.nan]
+  return Critical(size, low, high, bound, smallest, largest, first, error)
 
 
 def critical_ratio(larger: Posterior, smaller: Posterior) -> tuple[float, float, float]:
@@ -289,9 +303,15 @@ def fit_growth(counts: Mapping[int, Counts]) -> Growth | None:
     counts: by length T.
 
   Returns:
-    None if the critical size is known at fewer than three lengths.
+    None if the critical size is known at fewer than three lengths. A length at which it
+    is only bounded has its trials in the likelihood, too.
   """
-  known, _ = success_curves(counts)
+  curves, _ = success_curves(counts)
+  known = {
+    length: own
+    for length, own in curves.items()
+    if critical_size(counts[length], own).bound is None
+  }
   if len(known) < 3:
     return None
   lengths = np.log(np.array(sorted(known), float))
@@ -342,7 +362,7 @@ def summarise_success(records: Records, floor: Mapping[int, float]) -> dict[str,
     size for each series and length), `steepness` (by series, of its success curves at
     all lengths, with the support for that), `growth` (by series), `floor`; and
     `ratios`, how much the critical size of a series grows from each length to each
-    larger one. All with 95% intervals.
+    larger one, where both are known. All with 95% intervals.
   """
   cells, critical, steepness, ratios, growth = [], [], {}, [], {}
   names = series(records, ("length", "sample_size"))
@@ -367,16 +387,16 @@ def summarise_success(records: Records, floor: Mapping[int, float]) -> dict[str,
         )
     posteriors, own_steepness = success_curves(by_length)
     steepness[name] = own_steepness._asdict() if own_steepness else None
-    for length, counts in by_length.items():
-      found = critical_size(counts, posteriors.get(length))
-      critical.append(
-        {
-          "series": name,
-          "length": length,
-          **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
-        }
-      )
-    for smaller, larger in itertools.combinations(posteriors, 2):
+    found = {
+      length: critical_size(counts, posteriors.get(length))
+      for length, counts in by_length.items()
+    }
+    for length, own_size in found.items():
+      # NaN is not JSON.
+      values = {k: None if v != v else v for k, v in own_size._asdict().items()}
+      critical.append({"series": name, "length": length, **values})
+    known = [length for length in posteriors if found[length].bound is None]
+    for smaller, larger in itertools.combinations(known, 2):
       ratio, low, high = critical_ratio(posteriors[larger], posteriors[smaller])
       ratios.append(
         {"series": name, "lengths": [smaller, larger], "ratio": ratio, "low": low,

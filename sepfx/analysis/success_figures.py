@@ -195,26 +195,13 @@ def draw_critical(
 
 
 def _one_sided(model: str, summary) -> tuple[list, list]:
-  """Each T at which m_crit is not known, with the m that bounds it there.
-
-  Returns:
-    Pairs (T, m): where few trials succeeded, or none, with the largest m tried; and where
-    most or all did, with the smallest.
-  """
+  """Pairs (T, m) where m_crit is only bounded: those above m, and those below."""
   critical = [c for c in summary["critical"] if c["series"] == model]
-  unknown = {c["length"]: c.get("bound") for c in critical if c["size"] is None}
-  by_length: dict[int, list] = {}
-  for cell in summary["cells"]:
-    if cell["series"] == model and cell["length"] in unknown:
-      by_length.setdefault(cell["length"], []).append(cell)
-  few, most = [], []
-  for length, own in by_length.items():
-    at_most = 2 * own[-1]["reached"] < own[-1]["trials"]  # m ascends
-    if unknown[length] == "more than" or (unknown[length] is None and at_most):
-      few.append((length, own[-1]["sample_size"]))
-    else:
-      most.append((length, own[0]["sample_size"]))
-  return few, most
+  more, less = (
+    [(c["length"], c[end]) for c in critical if c["bound"] == bound]
+    for bound, end in (("more than", "largest"), ("less than", "smallest"))
+  )
+  return more, less
 
 
 def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
