@@ -96,9 +96,11 @@ def test_components_do_not_depend_on_how_many_there_are():
   chex.assert_trees_all_equal(draw[1].coefficients[:5], draw[2].coefficients[:5])
 
 
-def test_degree_and_number_are_data():
+@pytest.mark.parametrize("function", ["random", "tiling"])
+def test_degree_and_number_are_data(function):
   tasks = [
-    FourierSparse(length=8, degree=d, num_components=k) for d, k in ((1, 2), (4, 7))
+    FourierSparse(length=8, degree=d, num_components=k, function=function)
+    for d, k in ((1, 2), (4, 7))
   ]
   assert jax.tree.structure(tasks[0]) == jax.tree.structure(tasks[1])
   drawn = jax.jit(lambda task: task.init(KEY))

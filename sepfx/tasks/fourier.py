@@ -154,9 +154,11 @@ class FourierSparse:
   def init(self, key: PRNGKeyArray) -> Spectrum:
     """Draws sets and coefficients."""
     if self.function == "tiling":
-      number = self.length // self.degree
-      tiles = np.kron(np.eye(number), np.ones(self.degree))
-      return Spectrum(jnp.asarray(tiles), jnp.full(number, number**-0.5))
+      # Held in T rows: the degree, data of the lanes, must not be part of a shape.
+      places = jnp.arange(self.length)
+      tiles = (places // self.degree == places[:, None]).astype(jnp.float32)
+      used = places < self.length // self.degree
+      return Spectrum(tiles, used / jnp.sqrt(jnp.sum(used)))
     if self.function != "random":
       # Not the components themselves, of which there may be 2^T: labels are read off
       # the table.
