@@ -18,6 +18,7 @@ from experiments.parts import made_from
 from experiments.settings import setting
 from sepfx import analysis
 from sepfx.analysis import figures
+from sepfx.analysis.passages import Checks
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
 from sepfx.training import Online, Trial
@@ -49,9 +50,9 @@ def build(settings: Settings) -> Trial:
 
 
 def summarise(run: study.Run) -> list[dict]:
-  size = run.per_row(lambda trial: trial.protocol.batch_size)
-  budget = run.per_row(lambda trial: trial.protocol.budget)
-  return analysis.transitions(run.records, size, budget / size)
+  checks = run.checks()
+  in_steps = Checks(*(own / checks.step for own in checks))
+  return analysis.transitions(run.records, checks.step, in_steps)
 
 
 STUDY = study.Study(

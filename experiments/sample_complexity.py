@@ -116,9 +116,9 @@ def _levels(chosen: Chosen) -> list[Level]:
 
 
 def summarise_run(run: study.Run) -> dict:
-  budget = run.per_row(lambda trial: trial.protocol.budget).astype(int)
   risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
-  return summarise(run.records, _levels(run.chosen), budget, risk, run.against)
+  levels = _levels(run.chosen)
+  return summarise(run.records, levels, run.checks(), risk, run.keys(), run.against)
 
 
 def draw(run: study.Run, summary: dict):

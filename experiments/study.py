@@ -21,6 +21,7 @@ from experiments import beside, command_line, merging, running, settings
 from experiments.beside import Part
 from experiments.settings import Chosen
 from sepfx import probes as probes_lib
+from sepfx.analysis.passages import Checks
 from sepfx.ensembles import Cell, Records, grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
@@ -58,6 +59,27 @@ class Run:
     values = {name: of(cell.trial) for name, cell in self.cells.items()}
     found = [values[self.records.cell_of(row)] for row in self.records.table]
     return np.array([np.nan if value is None else value for value in found], float)
+
+  def checks(self) -> Checks:
+    """How first passages were looked for on fresh samples, of each row."""
+    step = self.per_row(lambda trial: trial.protocol.batch_size)
+    every = self.per_row(lambda trial: trial.protocol.check_every)
+    return Checks(step, step * every, self.per_row(lambda trial: trial.protocol.budget))
+
+  def keys(self) -> np.ndarray:
+    """Numbers what the keys of each row's trial come from, but for its index, [rows].
+
+    Trials of one number and index share their keys: they differ in other settings.
+    """
+    table = self.records.table
+    seeds = table["seed"] if "seed" in self.records.coordinates else np.zeros(len(table))
+    numbers: dict[tuple, int] = {}
+    found = []
+    for row, seed in zip(table, seeds.tolist(), strict=True):
+      cell = self.cells[self.records.cell_of(row)]
+      own = (cell.trial.key_name, cell.task_draw, seed)
+      found.append(numbers.setdefault(own, len(numbers)))
+    return np.array(found, int)
 
 
 @dataclasses.dataclass(frozen=True)

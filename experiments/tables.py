@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import rich.table
@@ -28,15 +29,45 @@ def means(summary: dict) -> list[Any]:
     fitted = {entry["series"]: entry for entry in at_level(summary["exponents"], level)}
     if fitted:
       shown.add_section()
-      entries = [
-        f"{e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]" if e else ""
-        for e in map(fitted.get, names)
-      ]
-      shown.add_row("c", *entries)
+      shown.add_row("c", *(_exponent(fitted.get(name)) for name in names))
     parts.append(shown)
+    parts += _ratios(at_level(summary["ratios"], level))
   letter = "N" if against == "length" else against
-  parts.append(f"Mean [95% interval] over trials; c is the exponent of n ~ {letter}^c.")
+  text = f"Mean [95% interval] over trials; c is the exponent of n ~ {letter}^c."
+  if any(cell["coarse"] for cell in summary["cells"]):
+    text += " Coarse: less than ten checks (--check_every)."
+  parts.append(text)
   return parts
+
+
+def _exponent(entry: dict | None) -> str:
+  if entry is None:
+    return ""
+  text = f"{entry['c']:.2f}"
+  if entry["low"] is not None:
+    text += f" [{entry['low']:.2f}, {entry['high']:.2f}]"
+  return text + " coarse" * entry["coarse"]
+
+
+def _ratios(ratios: Sequence[dict]) -> list[Any]:
+  """n over n of an earlier cell whose trials share their keys, a row for each cell."""
+  if not ratios:
+    return []
+  table = rich.table.Table("model", "N", "with", "over that with", "n over n", "pairs")
+  for ratio in ratios:
+    ends = (ratio["low"], ratio["high"])
+    interval = "" if None in ends else " [{:.2f}, {:.2f}]".format(*ends)
+    own, other = (
+      {k: source[k] for k in ratio["over"]} for source in (ratio, ratio["over"])
+    )
+    table.add_row(
+      ratio["model"],
+      f"{ratio['length']}",
+      *(", ".join(f"{k}={v}" for k, v in each.items()) for each in (own, other)),
+      f"{ratio['ratio']:.2f}{interval}",
+      str(ratio["pairs"]),
+    )
+  return ["trial by trial, of those that share their keys:", table]
 
 
 def _mean(cell: dict | None) -> str:
@@ -48,7 +79,7 @@ def _mean(cell: dict | None) -> str:
     entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
   if cell["reached"] < cell["trials"]:
     entry += f" ({cell['reached']}/{cell['trials']} reached)"
-  return entry
+  return entry + " coarse" * cell["coarse"]
 
 
 def successes(summary: dict) -> list[Any]:

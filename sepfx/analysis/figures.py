@@ -104,7 +104,7 @@ def sample_complexity(
   for axis in axes[panels:]:
     axis.set_axis_off()
   figure.legend(
-    handles=_legend(styles, records.table, published),
+    handles=_legend(styles, records.table, published, summary["cells"]),
     loc="outside lower center",
     ncols=4,
     frameon=False,
@@ -122,25 +122,43 @@ def _aside(places: np.ndarray, logarithmic: bool, step: float):
 
 
 def _draw_trials(figure, axis, own, cells, against, shift, style) -> None:
-  """Each trial: a point where it reached the threshold, or an arrow at its budget."""
-  budgets = {cell[against]: cell["budget"] for cell in cells}
-  reached = own["outcome"] == "reached"
-  spent = np.array([budgets[place] for place in own[against].tolist()])
-  samples = np.where(reached, own["samples"], spent)
-  axis.plot(
-    shift(own[against][reached]),
-    samples[reached],
-    linestyle="none",
-    marker=style["marker"],
-    markersize=4,
-    color=style["color"],
-    alpha=0.35,
-    markeredgewidth=0,
+  """Each trial: where it reached the threshold, or an arrow at its budget.
+
+  A point at the check at which it had; where checks are coarse a bar from the check
+  before to that one.
+  """
+  by_place = {cell[against]: cell for cell in cells}
+  budget, every, coarse = (
+    np.array([by_place[place][name] for place in own[against].tolist()])
+    for name in ("budget", "resolution", "coarse")
   )
+  reached = own["outcome"] == "reached"
+  x, n = shift(own[against]), own["samples"]
+  points, bars = reached & ~coarse.astype(bool), reached & coarse.astype(bool)
+  axis.plot(
+    x[points], n[points], linestyle="none", marker=style["marker"], markersize=4,
+    color=style["color"], alpha=0.35, markeredgewidth=0,
+  )  # fmt: skip
+  bar = {"color": style["color"], "alpha": 0.25, "linewidth": 4}
+  for k in np.flatnonzero(bars):
+    _vertical(axis, x[k], n[k] - every[k], n[k], bar)
   # Above the mean's marker, which may be at the budget too; the mean's own arrow is
   # above them.
-  not_reached = (shift(own[against][~reached]), samples[~reached])
+  not_reached = (x[~reached], budget[~reached])
   draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
+
+
+def _vertical(axis, x: float, low: float, high: float, style: Mapping[str, Any]) -> None:
+  """A vertical line; one from 0, which a logarithmic axis has not, has no lower end."""
+  if low > 0:
+    axis.plot([x, x], [low, high], solid_capstyle="butt", **style)
+    return
+  axis.plot([x], [high], **style)  # so that the axis reaches it
+  bottom = axis.get_xaxis_transform()
+  axis.annotate(
+    "", (x, 0), (x, high), xycoords=bottom, textcoords="data",
+    arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 0, **style},
+  )  # fmt: skip
 
 
 def line_with_intervals(
@@ -155,7 +173,7 @@ def line_with_intervals(
 
   Args:
     figure: that the axis is of.
-    axis: to draw on.
+    axis: to draw on, logarithmic in n.
     cells: with `mean`, `low`, `high` and `restricted`, and
     against: the entry to draw them against.
     shift: moves points a little to one side.
@@ -163,16 +181,17 @@ def line_with_intervals(
   """
   x = shift(np.array([cell[against] for cell in cells], float))
   mean = np.array([cell["mean"] for cell in cells])
-  bounds = np.array(
-    [
-      [cell["mean"] if cell[end] is None else cell[end] for end in ("low", "high")]
-      for cell in cells  # a single trial has no interval
-    ]
-  ).reshape(-1, 2)
-  # On a logarithmic axis an interval that reaches down to zero ends at the floor.
-  below = mean - np.maximum(bounds[:, 0], 0.2 * mean)
-  above = bounds[:, 1] - mean
-  axis.errorbar(x, mean, [below, above], **style, linewidth=2, markersize=6, capsize=3)
+  axis.plot(x, mean, **style, linewidth=2, markersize=6)
+  for at, cell in zip(x, cells, strict=True):
+    if cell["low"] is None:  # a single trial has no interval
+      continue
+    whisker = {"color": style["color"], "linewidth": 2}
+    _vertical(axis, at, cell["low"], cell["high"], whisker)
+    ends = [end for end in (cell["low"], cell["high"]) if end > 0]
+    axis.plot(
+      np.full(len(ends), at), ends, linestyle="none", marker="_", color=style["color"],
+      markersize=7,
+    )  # fmt: skip
   restricted = np.array([cell["restricted"] for cell in cells], bool)
   bounded = (x[restricted], mean[restricted])
   draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
@@ -214,7 +233,9 @@ def _write_exponents(axis, exponents, against) -> None:
   letter = _LABELS.get(against, "x").rpartition(" ")[2]
   lines = [f"n ~ {letter}^c"]
   for e in exponents:
-    lines.append(f"{e['series']}: c = {e['c']:.2f} [{e['low']:.2f}, {e['high']:.2f}]")
+    interval = "" if e["low"] is None else f" [{e['low']:.2f}, {e['high']:.2f}]"
+    coarse = ", coarse" if e["coarse"] else ""
+    lines.append(f"{e['series']}: c = {e['c']:.2f}{interval}{coarse}")
   # Room for them above the data: they must not cover it.
   low, high = axis.get_ylim()
   axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))
@@ -296,12 +317,15 @@ def _draw_losses(
   axis.grid(alpha=0.25)
 
 
-def _legend(styles, rows, published) -> list[matplotlib.lines.Line2D]:
+def _legend(styles, rows, published, cells) -> list[matplotlib.lines.Line2D]:
   def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
     return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
 
   handles = [handle(name, **style, linewidth=2) for name, style in styles.items()]
   handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
+  if any(cell["coarse"] for cell in cells):
+    bar = {"linestyle": "none", "marker": "|", "markersize": 12, "markeredgewidth": 4}
+    handles.append(handle("one trial, between two checks", alpha=0.25, **bar))
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
   if np.any(rows["outcome"] != "reached"):
     handles.append(handle("threshold not reached", **_NOT_REACHED))

@@ -1,24 +1,22 @@
-"""The exponent c of n ~ x^c, from trials some of which may be censored."""
+"""The exponent c of n ~ x^c, and ratios of n, from bounds of first passages."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+from jaxtyping import Bool, Float, Int
 
-from sepfx.analysis.statistics import CONFIDENCE
-
-_RESAMPLES = 2000
-_MAX_ITERATIONS = 500
+from sepfx.analysis.bounded import Bounds, coefficient_interval, contrasts
 
 
 class Exponent(NamedTuple):
-  """c of n ~ x^c with a bootstrap interval over trials; x is the length, say.
+  """c of n ~ x^c with its 95% interval; x is the length, say.
 
   Attributes:
-    c: the estimate.
-    low, high: 95% percentile interval.
+    c: the likeliest.
+    low, high: from the profile of the likelihood; NaN where too few trials reached to
+      tell of a spread.
     over: the values of x that it was fitted over.
   """
 
@@ -28,67 +26,77 @@ class Exponent(NamedTuple):
   over: tuple[float, ...]
 
 
-def fit_line(x: np.ndarray, y: np.ndarray, observed: np.ndarray) -> np.ndarray:
-  """Maximum-likelihood line y = a + c x + normal noise, y right-censored.
-
-  Expectation maximisation: a censored y is replaced by its mean given that it
-  exceeds what was seen. With nothing censored this is least squares.
-
-  Args:
-    x, y: [*batch k]; y of a censored observation is where it was censored.
-    observed: False where censored, [*batch k].
-
-  Returns:
-    (a, c), [*batch 2].
-  """
-  x_mean = np.mean(x, axis=-1, keepdims=True)
-  spread = np.sum((x - x_mean) ** 2, axis=-1)
-  filled = y
-  for _ in range(_MAX_ITERATIONS):
-    c = np.sum((x - x_mean) * filled, axis=-1) / spread
-    a = np.mean(filled, axis=-1) - c * x_mean[..., 0]
-    if np.all(observed):
-      break
-    line = a[..., None] + c[..., None] * x
-    if filled is y:
-      variance = np.zeros_like(y)
-    sigma = np.sqrt(np.mean((filled - line) ** 2 + variance, axis=-1, keepdims=True))
-    sigma = np.maximum(sigma, 1e-6)
-    z = (y - line) / sigma
-    hazard = np.exp(scipy.stats.norm.logpdf(z) - scipy.stats.norm.logsf(z))
-    variance = np.where(observed, 0.0, sigma**2 * (1 + z * hazard - hazard**2))
-    before, filled = filled, np.where(observed, y, line + sigma * hazard)
-    if np.max(np.abs(filled - before)) < 1e-6:
-      break
-  return np.stack([a, c], axis=-1)
-
-
 def fit_exponent(
-  x: np.ndarray, samples: np.ndarray, reached: np.ndarray, budget: int | np.ndarray
+  x: Float[np.ndarray, " k"],
+  bounds: Bounds,
+  reached: Bool[np.ndarray, " k"],
+  paired: Int[np.ndarray, " k"] | None = None,
 ) -> Exponent | None:
-  """Fits log n = a + c log x and resamples trials within each value of x.
+  """Fits log n = a + c log x + noise, normal and of one spread.
 
   Args:
-    x: the length of each trial, or what else n is fitted against, [k].
-    samples: prompts consumed, [k].
-    reached: whether the threshold was, [k].
-    budget: prompts after which a trial is censored, one number or [k]; a diverged
-      trial counts as one.
+    x: the length of each trial, or what else n is fitted against.
+    bounds: of its log n (`sepfx.analysis.passages.bounds_of`).
+    reached: whether it reached the threshold.
+    paired: names trials that share their keys across values of x, such as their index.
+      Then c is the mean of the slopes of those that are there at all x, and the interval
+      that of their mean. None where all trials are independent.
 
   Returns:
-    The exponent, or None if fewer than two values have a trial that reached, or some are
-    not positive.
+    None if fewer than two values have a trial that reached, or some are not positive, or
+    no paired trial is there at all x.
   """
+  places = np.unique(x)
   if len(np.unique(x[reached])) < 2 or np.any(x <= 0):
     return None
-  log_x = np.log(x)
-  y = np.log(np.where(reached, samples, budget))
-  rng = np.random.default_rng(0)
-  chosen = np.empty((_RESAMPLES, len(x)), int)
-  for value in np.unique(x):
-    own = np.flatnonzero(x == value)
-    chosen[:, own] = rng.choice(own, (_RESAMPLES, len(own)))
-  c = float(fit_line(log_x, y, reached)[1])
-  resampled = fit_line(log_x[chosen], y[chosen], reached[chosen])[:, 1]
-  low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-  return Exponent(c, float(low), float(high), tuple(np.unique(x).tolist()))
+  if paired is None:
+    design, column = np.stack([np.ones(len(x)), np.log(x)], axis=-1), 1
+  else:
+    rows = {key: np.flatnonzero(paired == key) for key in np.unique(paired)}
+    whole = [own[np.argsort(x[own])] for own in rows.values() if len(own) == len(places)]
+    if not whole:
+      return None
+    log_x = np.log(places)
+    centred = log_x - np.mean(log_x)
+    table = Bounds(*(side[np.array(whole)] for side in bounds))
+    bounds = contrasts(table, centred / np.sum(centred**2))
+    design, column = np.ones((len(whole), 1)), 0
+    if not np.any(bounds.informative):
+      return None
+  c, low, high = coefficient_interval(bounds, design, column)
+  return Exponent(float(c), float(low), float(high), tuple(places.tolist()))
+
+
+class Ratio(NamedTuple):
+  """How many times as many samples one setting needs as another.
+
+  Attributes:
+    ratio: geometric mean over trials that share their keys.
+    low, high: its 95% interval; NaN for fewer than two pairs.
+    pairs: of which at least one trial reached.
+  """
+
+  ratio: float
+  low: float
+  high: float
+  pairs: int
+
+
+def paired_ratio(bounds: Bounds, others: Bounds) -> Ratio | None:
+  """Compares first passages of trials that differ in a setting and share their keys.
+
+  Args:
+    bounds: of log n under the one setting, [k].
+    others: under the other, of the same trials.
+
+  Returns:
+    None if there is no pair of which both reached.
+  """
+  both = Bounds(*(np.stack([a, b], axis=-1) for a, b in zip(bounds, others, strict=True)))
+  logs = contrasts(both, np.array([1.0, -1.0]))
+  if not np.any(logs.informative):
+    return None
+  pairs = int(np.sum(np.isfinite(logs.lower) | np.isfinite(logs.upper)))
+  found = coefficient_interval(logs, np.ones((len(logs.lower), 1)), 0)
+  ratio, low, high = (float(np.exp(value)) for value in found)
+  return Ratio(ratio, low, high, pairs)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-CONFIDENCE = 0.95
+from sepfx.analysis.bounded import CONFIDENCE
 
 
 class Mean(NamedTuple):

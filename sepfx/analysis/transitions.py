@@ -6,25 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from sepfx.analysis.passages import Checks, cell_means
 from sepfx.analysis.series import series
-from sepfx.analysis.statistics import restricted_mean
 from sepfx.ensembles import Records
 
 
 def transitions(
-  records: Records, batch_size: np.ndarray, max_steps: np.ndarray
+  records: Records, batch_size: np.ndarray, checks: Checks
 ) -> list[dict[str, Any]]:
   """Summarises the records of a run of one threshold.
 
   Args:
     records: with one threshold.
     batch_size: samples per step, [rows].
-    max_steps: steps after which a trial is censored, [rows].
+    checks: of each row, in steps.
 
   Returns:
     JSON values, one for each cell: `steps`, the transition of each trial that has
-    learned, ascending; how many trials there were and how each ended; and the mean
-    number of steps with its 95% interval, a lower bound where `restricted`.
+    learned, ascending; how many trials there were and how each ended; and what
+    `sepfx.analysis.passages.Mean` says of the number of steps.
   """
   summary = []
   rows = records.table
@@ -35,7 +35,7 @@ def transitions(
     steps = own["samples"] // batch_size[chosen].astype(int)
     reached = own["outcome"] == "reached"
     outcomes = own["outcome"].tolist()
-    mean = restricted_mean(steps, reached, int(max_steps[chosen][0]))._asdict()
+    (found,) = cell_means(steps, reached, checks.at(chosen), own["length"]).values()
     summary.append(
       {
         "series": str(name),
@@ -44,7 +44,7 @@ def transitions(
         "steps": sorted(steps[reached].tolist()),
         "trials": len(own),
         **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
-        **{k: None if np.isnan(v) else v for k, v in mean.items()},
+        **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
       }
     )
   return summary

@@ -1,0 +1,185 @@
+"""How often do the 95% intervals of means and exponents contain the truth?
+
+    python -m benchmarks.coverage
+
+Simulates first passages n at three lengths, n ~ N, as runs record them: at the next check
+of 640 samples, or not at all beyond a budget. log n has a spread that is normal, or that
+of the recorded trials of Figure 1(a). Prints for each setting the share of data sets
+whose interval contains the truth, and its median width beside that of what preceded it:
+Student's interval of the recorded n, and percentiles of least squares over resampled
+trials.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import csv
+import itertools
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import rich.console
+import scipy.stats
+from absl import app, flags
+
+from sepfx.analysis.bounded import Bounds, coefficient_interval
+from sepfx.analysis.passages import Checks, bounds_of, restricted_means
+from sepfx.analysis.statistics import student_interval
+
+flags.DEFINE_integer("data_sets", 1000, "Simulated for each setting.", lower_bound=1)
+flags.DEFINE_list("trials", ["3", "5", "10"], "Trials at each length.")
+flags.DEFINE_list("spreads", ["0.05", "0.2", "0.5"], "Standard deviations of log n.")
+flags.DEFINE_list("smallest", ["1500", "15000"], "Median n at the smallest length.")
+flags.DEFINE_integer("seed", 0, "Seed of everything random.")
+FLAGS = flags.FLAGS
+
+EVERY, STEP = 640, 64
+# Lengths, as multiples of the smallest.
+LENGTHS = np.array([1.0, 2.0, 4.0])
+# Share of the largest length's trials that are censored, where some are.
+CENSORED = 1 / 3
+_RESAMPLES = 200
+_RECORDS = pathlib.Path(__file__).parent.parent / "docs" / "results" / "fig1a_simple"
+# Cells whose residuals are taken: of many trials, and of n that checks do not blur.
+_LEAST_TRIALS, _LEAST_CHECKS = 20, 15
+# Values at which a distribution of log n is held, at equal shares.
+_QUANTILES = 4000
+
+
+def recorded_residuals() -> np.ndarray:
+  """Residuals of log n of the recorded cells of most trials, of variance 1 in each."""
+  cells: dict[tuple[str, str], list[float]] = {}
+  with open(_RECORDS / "trials.csv", newline="") as file:
+    for row in csv.DictReader(file):
+      if row["outcome"] == "reached":
+        samples = float(row["samples"]) - EVERY / 2
+        cells.setdefault((row["model"], row["length"]), []).append(samples)
+  found = []
+  for samples in cells.values():
+    if len(samples) >= _LEAST_TRIALS and np.mean(samples) >= _LEAST_CHECKS * EVERY:
+      logs = np.log(samples)
+      found.append((logs - logs.mean()) / logs.std(ddof=1))
+  residuals = np.concatenate(found)
+  return residuals / residuals.std()
+
+
+def normal_residuals() -> np.ndarray:
+  """Quantiles of the standard normal distribution, at equal shares."""
+  return scipy.stats.norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+
+
+class Coverage:
+  """Shares of intervals that contain the truth, and their widths, of one setting.
+
+  Attributes:
+    means, exponent: the share, of means at each length and of the exponent.
+    mean_width, exponent_width: median widths; that of means is the widest length's, over
+      the truth.
+    old_mean_width, old_exponent_width: the same of the intervals that preceded these; NaN
+      where trials are censored.
+  """
+
+  def __init__(
+    self,
+    residuals: np.ndarray,
+    smallest: float,
+    spread: float,
+    trials: int,
+    censored: bool,
+    data_sets: int,
+    generator: np.random.Generator,
+  ):
+    """Simulates.
+
+    Args:
+      residuals: of log n, any number of them, each as likely.
+      smallest: median of n at the smallest length.
+      spread: of log n.
+      trials: at each length.
+      censored: whether there is a budget that a third of the largest length's trials
+        spend.
+      data_sets: how many.
+      generator: draws from the residuals.
+    """
+    factors = np.exp(spread * residuals)
+    budget = np.inf
+    if censored:
+      budget = smallest * LENGTHS[-1] * float(np.quantile(factors, 1 - CENSORED))
+    drawn = generator.choice(factors, (data_sets, len(LENGTHS), trials))
+    n = smallest * LENGTHS[:, None] * drawn
+    # As recorded: budgets are whole numbers of checks.
+    budget = np.floor(budget / EVERY) * EVERY
+    samples = np.ceil(n / EVERY) * EVERY
+    reached = samples <= budget
+    checks = Checks(np.array(STEP), np.array(EVERY), np.array(budget))
+    bounds = bounds_of(np.where(reached, samples, 0), reached, checks)
+    truth = np.mean(np.minimum(smallest * LENGTHS[:, None] * factors, budget), axis=1)
+    means = restricted_means(bounds, budget, EVERY)
+    self.means = np.mean((means.low <= truth) & (truth <= means.high), axis=0)
+    self.mean_width = float(np.max(np.median(means.high - means.low, axis=0) / truth))
+    x = np.repeat(np.log(LENGTHS), trials)
+    flat = Bounds(*(side.reshape(data_sets, -1) for side in bounds))
+    design = np.stack([np.ones_like(x), x], axis=-1)
+    _, low, high = coefficient_interval(flat, design, 1)
+    self.exponent = float(np.mean((low <= 1) & (high >= 1)))
+    self.exponent_width = float(np.median(high - low))
+    self.old_mean_width = self.old_exponent_width = np.nan
+    if not censored:
+      ends = np.array([[student_interval(cell) for cell in own] for own in samples])
+      widths = np.median(ends[..., 2] - ends[..., 1], axis=0)
+      self.old_mean_width = float(np.max(widths / truth))
+      self.old_exponent_width = float(np.median(_resampled_widths(samples, generator)))
+
+
+def _resampled_widths(samples: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+  """Widths of percentile intervals of the least-squares exponent, [data_sets]."""
+  data_sets, lengths, trials = samples.shape
+  shape = (_RESAMPLES, data_sets, lengths, trials)
+  chosen = generator.integers(trials, size=shape)
+  means = np.take_along_axis(np.log(samples)[None], chosen, axis=-1).mean(axis=-1)
+  x = np.log(LENGTHS) - np.log(LENGTHS).mean()
+  slopes = means @ x / np.sum(x**2)
+  low, high = np.quantile(slopes, [0.025, 0.975], axis=0)
+  return high - low
+
+
+def _measured(place: int, kind: str, *setting: float) -> Coverage:
+  """Coverage of one setting, whose random numbers follow from its place."""
+  residuals = recorded_residuals() if kind == "recorded" else normal_residuals()
+  smallest, spread, trials, censored, data_sets, seed = setting
+  generator = np.random.default_rng([int(seed), place])
+  return Coverage(
+    residuals, smallest, spread, int(trials), bool(censored), int(data_sets), generator
+  )
+
+
+def main(_: Sequence[str]) -> None:
+  """Prints a row for each setting, as it is done."""
+  console = rich.console.Console(width=140)
+  grid = itertools.product(
+    ("normal", "recorded"), map(float, FLAGS.smallest), map(float, FLAGS.spreads),
+    map(int, FLAGS.trials), (False, True),
+  )  # fmt: skip
+  settings = [(*own, FLAGS.data_sets, FLAGS.seed) for own in grid]
+  console.print(
+    "log n, n, spread, trials, censored | coverage of means, of the exponent | "
+    "width of means (before), of the exponent (before)"
+  )
+  with concurrent.futures.ProcessPoolExecutor() as pool:
+    found = pool.map(_measured, range(len(settings)), *zip(*settings, strict=True))
+    for (kind, smallest, spread, trials, censored, *_), own in zip(
+      settings, found, strict=True
+    ):
+      means = ", ".join(f"{share:.3f}" for share in own.means)
+      before = (own.old_mean_width, own.old_exponent_width)
+      old_mean, old_exponent = ("" if np.isnan(w) else f" ({w:.2f})" for w in before)
+      console.print(
+        f"{kind}, {smallest:,.0f}, {spread:g}, {trials}, "
+        f"{'a third' if censored else 'none'} | {means}, {own.exponent:.3f} | "
+        f"{own.mean_width:.2f}{old_mean}, {own.exponent_width:.2f}{old_exponent}"
+      )
+
+
+if __name__ == "__main__":
+  app.run(main)

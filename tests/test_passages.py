@@ -1,0 +1,326 @@
+"""Means, exponents and ratios from bounds of first passages, against plain forms."""
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.stats
+
+from benchmarks.coverage import Coverage, normal_residuals
+from sepfx.analysis.bounded import (
+  Bounds,
+  coefficient_interval,
+  contrasts,
+  fit,
+  log_probability,
+)
+from sepfx.analysis.passages import (
+  Checks,
+  bounds_of,
+  cell_means,
+  log_restricted_mean,
+  restricted_means,
+  spreads_differ,
+)
+from sepfx.analysis.scaling import fit_exponent, paired_ratio
+
+EVERY = 640.0
+
+
+def narrow(values):
+  """Bounds of numbers of which next to nothing is hidden."""
+  return Bounds(values - 1e-6, values + 1e-6)
+
+
+def checks_of(number, budget=np.inf, every=EVERY):
+  return Checks(*(np.full(number, value) for value in (64.0, every, budget)))
+
+
+def recorded(n, budget=np.inf):
+  """What a run records of first passages n: samples, outcome and checks."""
+  samples = np.ceil(n / EVERY) * EVERY
+  reached = samples <= budget
+  return np.where(reached, samples, budget), reached, checks_of(len(n), budget)
+
+
+def hidden_line(seed=1):
+  """Numbers around a line, rounded up to halves, those above 2.8 censored."""
+  rng = np.random.default_rng(seed)
+  x = np.repeat([0.0, 1.0, 2.0, 3.0], 8)
+  y = 1 + 0.8 * x + 0.3 * rng.normal(size=x.size)
+  upper = np.ceil(2 * y) / 2
+  seen = upper <= 2.8
+  assert 5 < np.sum(~seen) < 20
+  bounds = Bounds(np.where(seen, upper - 0.5, 2.8), np.where(seen, upper, np.inf))
+  return np.stack([np.ones_like(x), x], axis=-1), bounds
+
+
+def plain_likelihood(parameters, design, bounds):
+  *line, log_spread = parameters
+  mean, spread = design @ np.array(line), np.exp(log_spread)
+  low, high = (scipy.stats.norm.cdf((side - mean) / spread) for side in bounds)
+  return np.sum(np.log(np.maximum(high - low, 1e-300)))
+
+
+def test_probabilities_are_exact_in_both_tails():
+  low = np.array([-40.0, -3.0, -1.0, 0.2, 3.0, 39.0, -np.inf, 5.0, -1e-9])
+  high = np.array([-39.0, -2.0, 2.0, 0.3, 4.0, 40.0, -8.0, np.inf, 1e-9])
+  expected = [
+    np.log(scipy.integrate.quad(lambda z, s=s: np.exp(-(z**2) / 2 + s), a, b)[0]) - s
+    for a, b, s in ((39.0, 40.0, 39**2 / 2), (2.0, 3.0, 0), (-1.0, 2.0, 0), (0.2, 0.3, 0))
+  ] - np.log(np.sqrt(2 * np.pi))
+  found = log_probability(low, high)
+  np.testing.assert_allclose(found[:4], expected, rtol=1e-8)
+  np.testing.assert_allclose(found[[5, 4]], found[[0, 0]] + [0, found[4] - found[0]])
+  np.testing.assert_allclose(found[6], scipy.stats.norm.logcdf(-8.0), rtol=1e-12)
+  np.testing.assert_allclose(found[7], scipy.stats.norm.logsf(5.0), rtol=1e-12)
+  np.testing.assert_allclose(found[8], np.log(2e-9 * scipy.stats.norm.pdf(0)), rtol=1e-6)
+
+
+def test_nothing_hidden_is_least_squares_and_student():
+  rng = np.random.default_rng(0)
+  x = np.repeat(np.log([4.0, 8.0, 16.0]), 3)
+  y = 1 + x + 0.2 * rng.normal(size=9)
+  c, low, high = coefficient_interval(
+    narrow(y), np.stack([np.ones(9), x], axis=-1), column=1
+  )
+  line = scipy.stats.linregress(x, y)
+  half = scipy.stats.t.ppf(0.975, 7) * line.stderr
+  expected = [line.slope, line.slope - half, line.slope + half]
+  np.testing.assert_allclose([c, low, high], expected, atol=1e-4)
+
+
+def test_hidden_numbers_have_the_likeliest_line():
+  design, bounds = hidden_line()
+  best = scipy.optimize.minimize(
+    lambda p: -plain_likelihood(p, design, bounds), [0, 0, 0], method="Nelder-Mead",
+    options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5000},
+  )  # fmt: skip
+  found = fit(bounds, design)
+  np.testing.assert_allclose(found.coefficients, best.x[:2], atol=1e-5)
+  np.testing.assert_allclose(np.log(found.spread), best.x[2], atol=1e-5)
+  np.testing.assert_allclose(found.value, -best.fun, atol=1e-8)
+
+
+def test_an_interval_is_where_the_profile_is_high():
+  design, bounds = hidden_line()
+  c, low, high = coefficient_interval(bounds, design, 1)
+  count = np.sum(bounds.informative)
+  t = scipy.stats.t.ppf(0.975, count - 2)
+  fall = count / 2 * np.log(1 + t**2 / (count - 2))
+
+  def profile(slope):
+    best = scipy.optimize.minimize(
+      lambda p: -plain_likelihood((p[0], slope, p[1]), design, bounds), [1.0, -1.0],
+      method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5000},
+    )  # fmt: skip
+    return -best.fun
+
+  assert low < c < high
+  for end in (low, high):
+    assert profile(c) - profile(end) == pytest.approx(fall, abs=1e-3)
+
+
+def test_fits_of_a_batch_are_those_of_each():
+  design, first = hidden_line(1)
+  _, second = hidden_line(2)
+  both = Bounds(*(np.stack(sides) for sides in zip(first, second, strict=True)))
+  together = coefficient_interval(both, design, 1)
+  for k, own in enumerate((first, second)):
+    alone = coefficient_interval(own, design, 1)
+    np.testing.assert_allclose([a[k] for a in together], alone, atol=1e-4)
+
+
+@pytest.mark.parametrize("budget", [9.0, 30.0, np.inf])
+def test_restricted_mean_of_a_lognormal(budget):
+  mean, spread = 2.0, 0.7
+  density = scipy.stats.lognorm(s=spread, scale=np.exp(mean)).pdf
+  below, _ = scipy.integrate.quad(lambda n: n * density(n), 0, min(budget, 400))
+  above = 0.0
+  if np.isfinite(budget):
+    above = budget * scipy.stats.norm.sf((np.log(budget) - mean) / spread)
+  found = np.exp(log_restricted_mean(np.array(mean), np.array(spread), np.log(budget)))
+  assert found == pytest.approx(below + above, rel=1e-5)
+
+
+def test_means_are_where_the_profile_is_high():
+  """Two cells of one spread, against a plain search over means and spread."""
+  rng = np.random.default_rng(3)
+  n = np.exp(np.array([[8.5], [9.0]]) + 0.4 * rng.normal(size=(2, 4)))
+  budget = 10_240.0
+  samples, reached, checks = recorded(n.ravel(), budget)
+  assert 0 < np.sum(~reached) < 4
+  bounds = Bounds(*(a.reshape(2, 4) for a in bounds_of(samples, reached, checks)))
+  found = restricted_means(bounds, budget, EVERY)
+  count = np.sum(bounds.informative)
+  t = scipy.stats.t.ppf(0.975, count - 2)
+  fall = count / 2 * np.log(1 + t**2 / (count - 2))
+  means, spreads = np.linspace(7.5, 11.0, 701), np.geomspace(0.1, 3.0, 150)
+
+  def likelihoods(cell):
+    ends = [(side[cell][:, None, None] - means[:, None]) / spreads for side in bounds]
+    return np.sum(log_probability(*ends), axis=0)  # [means spreads]
+
+  own = [likelihoods(cell) for cell in range(2)]
+  top = [each.max(axis=0) for each in own]
+  best = np.max(top[0] + top[1])
+  values = np.exp(log_restricted_mean(means[:, None], spreads, np.log(budget)))
+  for cell in range(2):
+    inside = own[cell] + top[1 - cell] >= best - fall
+    expected = [values[inside].min(), values[inside].max()]
+    np.testing.assert_allclose([found.low[cell], found.high[cell]], expected, rtol=0.02)
+
+
+def test_a_mean_is_not_known_better_than_the_checks_tell():
+  """Three trials of one count, as of the quickstart: only the check is known."""
+  samples, reached, checks = recorded(np.full(3, 1900.0))
+  (mean,) = cell_means(samples, reached, checks, np.full(3, 4)).values()
+  assert mean.recorded == 1920
+  assert mean.low < 1300
+  assert mean.high > 1900
+  assert mean.coarse
+  many = recorded(np.full(40, 190_000.0) + np.arange(40) * 16)
+  (fine,) = cell_means(*many, np.full(40, 4)).values()
+  assert fine.high - fine.low >= EVERY
+  assert not fine.coarse
+
+
+def test_what_is_not_reached_is_a_bound():
+  samples, reached, checks = recorded(np.array([5e3, 6e3, 9e9, 9e9]), 10_240.0)
+  (mean,) = cell_means(samples, reached, checks, np.full(4, 8)).values()
+  assert mean.restricted
+  assert mean.high == pytest.approx(10_240, rel=0.02)
+  assert mean.recorded == pytest.approx((5120 + 6400 + 2 * 10_240) / 4)
+  # One that diverged early is no sooner there than one that spent the budget.
+  diverged = np.where(reached, samples, 640.0)
+  assert cell_means(diverged, reached, checks, np.full(4, 8))[8] == mean
+  none = recorded(np.full(3, 9e9), 10_240.0)
+  (never,) = cell_means(*none, np.full(3, 8)).values()
+  assert never.mean == pytest.approx(10_240, rel=1e-3)
+  assert np.isnan(never.low)
+
+
+def test_a_single_trial_has_no_interval():
+  (mean,) = cell_means(*recorded(np.array([9e3])), np.array([8])).values()
+  assert np.isnan(mean.low)
+  assert mean.mean == pytest.approx(9e3, abs=EVERY)
+
+
+def test_spreads_are_told_apart():
+  rng = np.random.default_rng(0)
+  noise = rng.normal(size=(400, 3, 10))
+  means = np.array([9.0, 10.0, 11.0])[:, None]
+
+  def share(spreads):
+    return np.mean(spreads_differ(narrow(means + np.array(spreads)[:, None] * noise)))
+
+  assert share([0.2, 0.2, 0.2]) < 0.03  # a level of 0.01
+  assert share([0.5, 0.2, 0.1]) > 0.9
+
+
+def test_cells_of_other_spreads_have_their_own():
+  rng = np.random.default_rng(0)
+  n = np.exp(np.concatenate([11 + 0.02 * rng.normal(size=20), 12 + rng.normal(size=20)]))
+  samples, reached, checks = recorded(n)
+  short, long = cell_means(samples, reached, checks, np.repeat([4, 8], 20)).values()
+  assert short.spread == pytest.approx(0.02, rel=0.4)
+  assert long.spread == pytest.approx(1.0, rel=0.4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("smallest", "spread", "trials", "censored"),
+  [
+    (1500, 0.2, 3, False), (15_000, 0.05, 3, False), (15_000, 0.2, 3, True),
+    (15_000, 0.5, 5, False),
+  ],
+)  # fmt: skip
+def test_intervals_cover(smallest, spread, trials, censored):
+  """`benchmarks.coverage` has all settings; three standard errors of 200 are 0.046."""
+  own = Coverage(
+    normal_residuals(), smallest, spread, trials, censored, 200, np.random.default_rng(5)
+  )
+  assert min(*own.means, own.exponent) > 0.95 - 0.046
+  if smallest >= 10 * EVERY:
+    assert max(own.exponent, *own.means[: 2 if censored else 3]) < 0.95 + 0.046
+
+
+def test_exponent_of_trials_that_are_cut():
+  rng = np.random.default_rng(2)
+  lengths = np.repeat([4.0, 6.0, 8.0, 12.0], 20)
+  n = 1000 * lengths**1.5 * np.exp(0.1 * rng.normal(size=80))
+  for budget in (np.inf, 38_400.0):
+    samples, reached, checks = recorded(n, budget)
+    found = fit_exponent(lengths, bounds_of(samples, reached, checks), reached)
+    assert found.low < 1.5 < found.high
+    assert found.high - found.low < 0.25
+  # Censoring the longest trials must not bend the exponent towards zero.
+  assert 0.1 < np.mean(~reached) < 0.4
+  bounds = bounds_of(samples, reached, checks)
+  assert fit_exponent(lengths, bounds, lengths == 4) is None
+
+
+@pytest.mark.parametrize("least", [0.0, -1.0])
+def test_values_without_a_logarithm_have_no_exponent(least):
+  x = np.repeat([least, 1.0, 2.0], 4)
+  bounds = narrow(np.log(np.tile([90.0, 100.0, 110.0, 120.0], 3)))
+  reached = np.ones(12, bool)
+  assert fit_exponent(x, bounds, reached) is None
+  # Also where none of its trials reached: the fit would still be over it.
+  assert fit_exponent(x, bounds, x > least) is None
+  positive = fit_exponent(x[4:], Bounds(*(a[4:] for a in bounds)), reached[4:])
+  assert positive.over == (1.0, 2.0)
+  assert positive.c == pytest.approx(0, abs=1e-6)
+
+
+def paired_trials(rng, trials):
+  """log n of trials that share their keys at three values of x, with c = 0.5."""
+  own = rng.normal(size=(trials, 1))  # what a trial brings to all x
+  x = np.array([1.0, 2.0, 4.0])
+  return x, 9 + own + 0.5 * np.log(x) + 0.05 * rng.normal(size=(trials, 3))
+
+
+def test_trials_that_share_keys_are_fitted_one_by_one():
+  rng = np.random.default_rng(0)
+  x, logs = paired_trials(rng, 4)
+  places, index = np.tile(x, 4), np.repeat(np.arange(4), 3)
+  reached = np.ones(12, bool)
+  found = fit_exponent(places, narrow(logs.ravel()), reached, paired=index)
+  slopes = [np.polyfit(np.log(x), own, 1)[0] for own in logs]
+  expected = scipy.stats.ttest_1samp(slopes, 0).confidence_interval(0.95)
+  np.testing.assert_allclose(found.c, np.mean(slopes), atol=1e-4)
+  np.testing.assert_allclose([found.low, found.high], expected, atol=1e-4)
+  loose = fit_exponent(places, narrow(logs.ravel()), reached)
+  assert loose.high - loose.low > 3 * (found.high - found.low)
+  # A trial that is not there at every x has no slope.
+  some = np.arange(12) != 5
+  bounds = Bounds(*(side[some] for side in narrow(logs.ravel())))
+  part = fit_exponent(places[some], bounds, reached[some], paired=index[some])
+  np.testing.assert_allclose(part.c, np.mean(np.delete(slopes, 1)), atol=1e-4)
+
+
+def test_ratios_are_of_pairs():
+  rng = np.random.default_rng(1)
+  _, logs = paired_trials(rng, 5)
+  found = paired_ratio(narrow(logs[:, 2]), narrow(logs[:, 0]))
+  difference = logs[:, 2] - logs[:, 0]
+  expected = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.95)
+  np.testing.assert_allclose(np.log(found.ratio), np.mean(difference), atol=1e-4)
+  np.testing.assert_allclose(np.log([found.low, found.high]), expected, atol=1e-3)
+  assert found.pairs == 5
+
+
+def test_a_pair_of_which_one_was_cut_says_which_way():
+  first = Bounds(np.log([900.0, 1900.0, 5000.0]), np.log([1000.0, 2000.0, np.inf]))
+  second = Bounds(np.log([450.0, 950.0, 900.0]), np.log([500.0, 1000.0, 1000.0]))
+  found = paired_ratio(first, second)
+  assert found.pairs == 3
+  assert found.ratio > 2  # the third is above 5
+  both = Bounds(np.full(2, 5.0), np.full(2, np.inf))
+  assert paired_ratio(both, both) is None
+
+
+def test_contrasts_bound_sums():
+  bounds = Bounds(np.array([1.0, 2.0, -np.inf]), np.array([2.0, 4.0, np.inf]))
+  found = contrasts(bounds, np.array([1.0, -2.0, 0.0]))
+  assert (found.lower, found.upper) == (1 - 8, 2 - 4)
