@@ -58,7 +58,7 @@ def sample_complexity(
   """Draws samples against length for each level, and the test loss behind it.
 
   Args:
-    records: with thresholds and curves (samples, loss, exact).
+    records: with thresholds, and curves (samples, loss, exact) if there are any.
     levels: what was to be reached, a panel each.
     summary: `sepfx.analysis.summarise` of the records.
     uniform_risk: risk of uniform attention, [rows], NaN where there is none.
@@ -66,8 +66,8 @@ def sample_complexity(
     against: the numeric column to draw against, the length or another one.
 
   Returns:
-    One panel for each level, and one with the test loss at the largest length that all
-    series have (the largest of all if they have none in common).
+    One panel for each level, and where there are curves one with the test loss at the
+    largest length that all series have (the largest of all if they have none in common).
   """
   names = series(records, (against,))
   if against != "length":
@@ -76,7 +76,7 @@ def sample_complexity(
   styles = {
     name: STYLES[k % len(STYLES)] for k, name in enumerate(dict.fromkeys(names.tolist()))
   }
-  panels = len(levels) + 1
+  panels = len(levels) + bool(records.all_curves)
   columns = min(panels, _MAX_COLUMNS)
   rows = -(-panels // columns)
   figure = matplotlib.figure.Figure(
@@ -100,13 +100,15 @@ def sample_complexity(
         _draw_published(axis, published.get((name, level.value), ()), style)
     _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
     _write_exponents(axis, exponents, against)
-  _draw_losses(axes[len(levels)], records, names, levels, uniform_risk, styles, against)
+  if records.all_curves:
+    last = axes[len(levels)]
+    _draw_losses(last, records, names, levels, uniform_risk, styles, against)
   for axis in axes[panels:]:
     axis.set_axis_off()
   figure.legend(
     handles=_legend(styles, records.table, published, summary["cells"]),
     loc="outside lower center",
-    ncols=4,
+    ncols=min(4, 2 * columns),
     frameon=False,
   )
   return figure
