@@ -5,7 +5,9 @@ import math
 
 import numpy as np
 import pytest
+import rich.table
 
+from experiments import tables
 from sepfx.analysis import (
   Level,
   block_statistics,
@@ -127,6 +129,43 @@ def test_an_axis_with_a_zero_has_means_and_no_exponent():
   assert [cell["noise"] for cell in summary["cells"]] == [0, 0.1, 0.2]
   assert [cell["recorded"] for cell in summary["cells"]] == [101, 111, 121]
   assert summary["exponents"] == []
+
+
+def test_ratios_are_to_the_first_cell_that_shares_keys():
+  """Trials of one index at half the n of the first rate; no other cell shares keys."""
+  generator = np.random.default_rng(0)
+  base = generator.integers(2000, 8000, 4)
+  rows = [
+    ("qstr", model, 4, rate, trial, 0.7, int(base[trial] * factor), "reached")
+    for model, rate, factor in (("a", 1e-3, 1), ("a", 3e-3, 0.5), ("b", 1e-3, 2))
+    for trial in range(4)
+  ]
+  records = as_records(rows, ("learning_rate",))
+  keys = (records.table["model"] == "b").astype(int)
+  summary = summary_of(records, budget=10**6, keys=keys)
+  (ratio,) = summary["ratios"]
+  assert (ratio["model"], ratio["learning_rate"], ratio["pairs"]) == ("a", 3e-3, 4)
+  assert ratio["over"] == {"learning_rate": 1e-3}
+  assert ratio["ratio"] == pytest.approx(0.5, rel=1e-3)
+  assert ratio["low"] < 0.5 < ratio["high"]
+  assert ratio["high"] - ratio["low"] < 0.01  # though n themselves differ by a factor
+  shown = [part for part in tables.means(summary) if isinstance(part, rich.table.Table)]
+  cells = [list(column.cells) for column in shown[1].columns]
+  assert cells[2] == ["learning_rate=0.003"]
+  assert cells[3] == ["learning_rate=0.001"]
+  assert cells[4][0].startswith("0.50 [0.5")
+
+
+def test_coarse_means_say_so():
+  records = records_of(["reached"] * 3)
+  summary = summary_of(records, every=100)
+  assert all(cell["coarse"] == (cell["mean"] < 1000) for cell in summary["cells"])
+  assert any(cell["coarse"] for cell in summary["cells"])
+  assert all(cell["resolution"] == 100 for cell in summary["cells"])
+  figure = draw_records(records, summary, {})
+  assert "one trial, between two checks" in legend_labels(figure)
+  text = [part for part in tables.means(summary) if isinstance(part, str)]
+  assert "Coarse: less than ten checks" in text[-1]
 
 
 def test_series_are_told_apart_by_what_differs():

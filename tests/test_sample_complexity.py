@@ -20,6 +20,7 @@ from experiments.merging import differing_axes, merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
 from sepfx import InvalidSetting
+from sepfx.ensembles import Records, columns, table
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -267,8 +268,9 @@ def test_tables_stand_along_the_axis_of_the_figure():
   level = {"threshold": 0.7, "fraction": None}
   cell = {
     "series": "gru", "low": 90, "high": 110, "restricted": False, "reached": 2,
-    "trials": 2,
+    "trials": 2, "coarse": False,
   }  # fmt: skip
+  fitted = {"series": "gru", "c": -0.5, "low": -0.6, "high": -0.4, "coarse": True}
   summary = {
     "against": "learning_rate",
     "levels": [{"value": 0.7, "of_uniform": False}],
@@ -276,7 +278,8 @@ def test_tables_stand_along_the_axis_of_the_figure():
       {**level, **cell, "learning_rate": 3e-3, "mean": 100.0},
       {**level, **cell, "learning_rate": 1e-3, "mean": 2000.0, "reached": 1},
     ],
-    "exponents": [{**level, "series": "gru", "c": -0.5, "low": -0.6, "high": -0.4}],
+    "exponents": [{**level, **fitted}],
+    "ratios": [],
   }
   console = rich.console.Console(record=True, width=100, file=io.StringIO())
   for part in tables.means(summary):
@@ -286,8 +289,38 @@ def test_tables_stand_along_the_axis_of_the_figure():
   assert ["learning_rate", "gru"] in lines
   first = lines.index(["0.001", "2,000", "[90,", "110]", "(1/2", "reached)"])
   assert lines[first + 1] == ["0.003", "100", "[90,", "110]"]
-  assert ["c", "-0.50", "[-0.60,", "-0.40]"] in lines
+  assert ["c", "-0.50", "[-0.60,", "-0.40]", "coarse"] in lines
   assert "n ~ learning_rate^c" in text
+
+
+def test_cells_that_differ_in_a_rate_share_their_keys():
+  rates = "--learning_rate=1e-3,3e-3"
+  cells = cells_of(
+    "--models=ffn,transformer,transformer:num_heads=2", "--lengths=4", rates
+  )
+  types = columns(cells)
+  rows = [(*cell.coordinates.values(), 0, 0.7, 640, "reached") for cell in cells]
+  names = tuple(cells[0].coordinates)
+  run = study.Run(
+    Records(table(rows, types), names, {}), {c.name: c for c in cells}, None, "length"
+  )
+  assert run.keys().tolist() == [0, 0, 1, 1, 1, 1]
+  checks = run.checks()
+  assert checks.step.tolist() == [64] * 6
+  assert checks.every.tolist() == [640] * 6
+  assert checks.budget.tolist() == [999_680] * 6
+
+
+def test_runs_of_other_seeds_share_no_keys():
+  """Drawn together, they have a column for the seed."""
+  (cell,) = cells_of("--models=ffn", "--lengths=4")
+  names = (*cell.coordinates, "seed")
+  rows = [(*cell.coordinates.values(), seed, 0, 0.7, 640, "reached") for seed in (0, 1)]
+  types = columns([cell])
+  types = {**{name: types.get(name, int) for name in names}, **types}
+  records = Records(table(rows, types), names, {})
+  both = {records.cell_of(row): cell for row in records.table}
+  assert study.Run(records, both, None, "length").keys().tolist() == [0, 1]
 
 
 def test_published_values_are_known_by_name():
