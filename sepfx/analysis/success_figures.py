@@ -34,18 +34,19 @@ def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.F
   """Draws success against sample size, critical sizes against T, and training curves.
 
   Args:
-    records: of fixed samples, with curves.
+    records: of fixed samples, with curves if there are any.
     summary: `sepfx.analysis.summarise_success` of the records.
 
   Returns:
     A panel a model, one of critical sizes (at each T the models' marks stand side by
     side, with an arrow where a size is only bounded, as where all trials ended alike),
-    and two of training curves: of the first model at the largest T, at the sample size
-    where most trials failed (the smallest of several) and where most succeeded (the
-    largest); one, where they are the same.
+    and where there are curves two of them: of the first model at the largest T, at the
+    sample size where most trials failed (the smallest of several) and where most
+    succeeded (the largest); one, where they are the same.
   """
   models = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
-  regimes = _regimes([cell for cell in summary["cells"] if cell["series"] == models[0]])
+  first = [cell for cell in summary["cells"] if cell["series"] == models[0]]
+  regimes = _regimes(first) if records.all_curves else []
   panels = len(models) + 1 + len(regimes)
   rows = -(-panels // _MAX_COLUMNS)
   columns = -(-panels // rows)
@@ -189,8 +190,9 @@ def draw_critical(
     title="critical sample size, 95% intervals",
   )  # fmt: skip
   axis.legend(
-    handles=handles, ncols=columns, frameon=False, fontsize=8, loc="lower right"
-  )
+    handles=handles, ncols=columns, frameon=False, fontsize=7, loc="lower right",
+    columnspacing=1.0, handlelength=1.4,
+  )  # fmt: skip
   axis.grid(alpha=0.25)
 
 
