@@ -17,7 +17,7 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import beside, command_line, merging, running, settings
+from experiments import beside, card, command_line, merging, running, settings
 from experiments.beside import Part
 from experiments.settings import Chosen
 from sepfx import probes as probes_lib
@@ -152,7 +152,7 @@ def run(study: Study, chosen: Chosen) -> None:
   require(count >= 1, "num_trials", count, "an integer >= 1")
   against = study.along_any_axis or FLAGS.against == "length"
   require(against, "against", FLAGS.against, "length: this figure is along that alone")
-  stop = running.start()
+  stop = running.start(card.made(study.output_dir, chosen))
   console = running.console()
   own = study.cells(chosen)
   asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]

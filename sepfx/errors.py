@@ -25,3 +25,7 @@ def require(condition: bool, setting: str, got: object, takes: str) -> None:
 
 class Interrupted(Exception):
   """The run was asked to stop, and did; what it had is kept."""
+
+
+class OutOfMemory(Exception):
+  """Something does not fit the memory of a device or of the host; it says what."""

@@ -134,7 +134,7 @@ def test_bad_flags_are_refused(arguments, message):
 def test_bad_ways_of_running_are_refused(arguments, message):
   flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
-    running.start()
+    running.start({})
 
 
 @pytest.mark.parametrize(
