@@ -13,6 +13,7 @@ from absl import app, flags, logging
 from sepfx import outlets
 from sepfx.ensembles import hosts
 from sepfx.ensembles.lifeline import GOES_ON
+from sepfx.ensembles.programs import ran_out
 from sepfx.ensembles.trial_files import Contradiction
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory
 
@@ -71,8 +72,9 @@ def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
     return 1, f"error: {error}"
   if isinstance(error, KeyboardInterrupt):
     return 130, "interrupted; the same command goes on from here"
-  if isinstance(error, OutOfMemory | MemoryError):
-    what = error if isinstance(error, OutOfMemory) else f"out of memory: {error}"
+  if isinstance(error, OutOfMemory) or ran_out(error):
+    (first, *_) = str(error).splitlines() or [""]
+    what = first if isinstance(error, OutOfMemory) else f"out of memory: {first}"
     return os.EX_OSERR, (
       f"error: {what}\nwhat was recorded is kept; the same command goes on from there "
       "with more memory, or fewer --lanes"

@@ -170,9 +170,9 @@ def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
 
   monkeypatch.setattr(programs, "Lanes", Program)
   cell = cell_of(small.Linear(), "m")
-  programs.Compiler([Accelerator()], lanes=0)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=0)(cell)
   assert made == [32, 16, 8]  # a program may take three tenths of the memory
-  programs.Compiler([Accelerator()], lanes=64)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=64)(cell)
   assert made == [32, 16, 8, 64]  # what is asked for is tried
 
 

@@ -74,6 +74,7 @@ def run(
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
     Interrupted: when `stopping` said so, after what is in progress was kept.
+    OutOfMemory: if something does not fit, even with fewer lanes.
   """
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
@@ -160,7 +161,7 @@ class _Loop:
     """Has the next programs compiled while earlier ones run."""
     number = 1 + _COMPILING_AHEAD - len(self._unopened)
     for queue in itertools.islice(self._uncompiled, number):
-      future = pool.submit(self._compiler, queue.example.cell.trial)
+      future = pool.submit(self._compiler, queue.example.cell)
       self._unopened.append((queue, future))
 
   def _wait_for_program(self) -> None:
@@ -215,13 +216,14 @@ class _Loop:
     try:
       _advance(self._open)
       return True
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
       width = max(opened.lanes.lanes_per_device for opened in self._open)
-      self._compiler.narrow(width, error)
+      cells = [opened.example.cell for opened in self._open]
+      self._compiler.narrow(width, error, cells)
     queues = [opened.requeue() for opened in self._open]
     self._open.clear()  # frees their lanes
     self._open = [
-      OpenProgram(queue, self._compiler(queue.example.cell.trial)) for queue in queues
+      OpenProgram(queue, self._compiler(queue.example.cell)) for queue in queues
     ]
     return False
 
