@@ -67,7 +67,7 @@ def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
     further = {argument.partition("=")[0] for argument in argv[1:]}
     is_flag = name in flags.FLAGS or f"--{name}" in further
     flag = f"--{name}" if is_flag else name
-    return 2, f"error: {flag}: got {error.got!r}, takes {error.takes}"
+    return 2, f"error: {flag}: {error.words}"
   if isinstance(error, Contradiction):
     return 1, f"error: {error}"
   if isinstance(error, KeyboardInterrupt):

@@ -24,7 +24,7 @@ from absl import flags
 from sepfx import outlets, probes
 from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.programs import Programs
+from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
@@ -109,6 +109,7 @@ def start(card: Mapping[str, str]) -> Stop:
     require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
   seconds = FLAGS.checkpoint_every_seconds
   require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
+  check_lanes(FLAGS.lanes)
   timeout = FLAGS.start_timeout
   require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
   if FLAGS.distributed:

@@ -20,7 +20,14 @@ from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.prober import Prober
-from sepfx.ensembles.programs import Compiler, Job, OpenProgram, Programs, Queue
+from sepfx.ensembles.programs import (
+  Compiler,
+  Job,
+  OpenProgram,
+  Programs,
+  Queue,
+  check_lanes,
+)
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.ensembles.watchers import Keeper, Watcher
 from sepfx.errors import Interrupted, require
@@ -78,7 +85,7 @@ def run(
   """
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
-  require(lanes >= 0, "lanes", lanes, "an integer >= 1, or 0 to choose")
+  check_lanes(lanes)
   jobs: dict[Any, list[Job]] = {}
   for cell in cells:
     unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]

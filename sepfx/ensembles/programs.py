@@ -23,13 +23,17 @@ from sepfx.ensembles.lanes import (
 )
 from sepfx.ensembles.records import Result
 from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
-from sepfx.errors import OutOfMemory
+from sepfx.errors import OutOfMemory, require
 from sepfx.training import Report, State
 
 # Lanes per device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
 # digits.
 _VMAPPED_LANES = 32
+# Lanes per device at most. It is what a run is asked for, never lowered to the trials at
+# hand: under vmap the width decides a program's last digits. Wider programs gain nothing
+# on any device, and their arrays are made on the host first.
+MAX_LANES = 4096
 # Share of a device's memory that one program may take: one runs, one may run beside it.
 _MEMORY_SHARE = 0.3
 # The number of a dispatch's steps is steered towards this share of a trial's whole
@@ -40,6 +44,12 @@ _DISPATCH_SECONDS = (0.05, 1.0)
 
 # Compiled programs by the structure of their trials.
 Programs = MutableMapping[Any, Lanes]
+
+
+def check_lanes(lanes: int) -> None:
+  """Raises `InvalidSetting` unless it is a number of lanes per device, or 0 to choose."""
+  takes = f"an integer from 1 to {MAX_LANES}, or 0 to choose"
+  require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
 
 
 class Job(NamedTuple):
