@@ -19,7 +19,7 @@ def called(*processes, timeout=20.0):
   """Holds a roll call of (number, count, card); returns what each of them was told."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
-    address = "127.0.0.1:{}".format(free.getsockname()[1])
+    address = f"127.0.0.1:{free.getsockname()[1]}"
 
   def hold(process, count, card):
     with pytest.raises((InvalidSetting, ConnectionError)) as error:
@@ -73,7 +73,7 @@ def test_a_process_that_never_comes(capfd, monkeypatch, process, missing):
 
 def test_another_program_at_the_address(monkeypatch):
   with socket.create_server(("127.0.0.1", 0)) as server:
-    address = "127.0.0.1:{}".format(server.getsockname()[1])
+    address = f"127.0.0.1:{server.getsockname()[1]}"
 
     def answer():
       server.settimeout(0.5)
@@ -87,7 +87,7 @@ def test_another_program_at_the_address(monkeypatch):
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
       pool.submit(answer)
-      with pytest.raises(InvalidSetting, match="coordinator: .* nothing but the first"):
+      with pytest.raises(InvalidSetting, match=r"coordinator: .* nothing but the first"):
         roll_call.hold(address, 2, 1, CARD, 1.0)
 
 
