@@ -22,7 +22,7 @@ import rich.console
 from absl import flags
 
 from sepfx import outlets, probes
-from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
+from sepfx.ensembles import Cell, Records, Watcher, columns, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
@@ -301,6 +301,10 @@ def _files(request: Request, directory: RunDirectory) -> TrialFiles:
   if request.probe is not None:
     for cell in request.own:
       probed[cell.name] = probes.value_names(request.probe, cell.trial)
+  types = {name: kind.__name__ for name, kind in columns(request.cells).items()}
+  is_new = directory.stored is None
+  if is_new:  # first of all: a directory with records alone would be refused
+    directory.begin(request.settings, types)
   files = TrialFiles(
     directory,
     request.cells,
@@ -308,8 +312,8 @@ def _files(request: Request, directory: RunDirectory) -> TrialFiles:
     probed=probed,
     keep_weights=request.keep_weights,
   )
-  types = {name: kind.__name__ for name, kind in files.types.items()}
-  directory.begin(request.settings, types)
+  if not is_new:  # last: what is there has been given today's names by now
+    directory.begin(request.settings, types)
   return files
 
 

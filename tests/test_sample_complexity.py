@@ -21,6 +21,7 @@ from experiments.merging import differing_axes, merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
 from sepfx import InvalidSetting
+from sepfx.ensembles.run_directory import RunDirectory
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -475,3 +476,22 @@ def test_axes_keep_the_order_in_which_a_directory_has_them():
   assert [name for name in whole.axes if name in own] == own[::-1]
   assert not added
   assert whole.axes == there.axes
+
+
+def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
+  """trials.csv is there from the start: config.json has to be there before it."""
+  arguments = [*SMALL_RUN, f"--output_dir={tmp_path}/run"]
+  flags.FLAGS(["program", *arguments], known_only=True)
+
+  class Killed(Exception):
+    pass
+
+  def files(directory, *_, **__):
+    directory.write("trials.csv", "task,model\n")
+    raise Killed
+
+  monkeypatch.setattr(running, "TrialFiles", files)
+  with pytest.raises(Killed):
+    study.run(STUDY, STUDY.chosen(arguments))
+  with RunDirectory(tmp_path / "run") as directory:
+    assert directory.stored["settings"]["lengths"] == [2, 3]
