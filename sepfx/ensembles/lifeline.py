@@ -14,11 +14,12 @@ import contextlib
 import ctypes
 import json
 import os
+import selectors
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from sepfx import outlets
@@ -127,8 +128,8 @@ class Lifeline:
       wait: until the first process is done, too; it draws figures after all trials.
     """
     self._leaving = not wait or self._process == 0
-    self._line.send(leaving=True, done=wait)
-    if wait:
+    self._line.send(leaving=True)
+    if not self._leaving:
       self._all_done.wait()
       self._leaving = True
 
@@ -191,54 +192,50 @@ class Lifeline:
 
 
 class Hub:
-  """The first process's end of all connections; a thread of its own.
-
-  Attributes:
-    lines: to each process.
-  """
+  """The first process's end of all connections."""
 
   def __init__(self, lines: dict[int, Line]):
-    """Takes over the connections from a roll call; `run` does the rest."""
-    self.lines = lines
-    self._left: set[int] = set()
-    self._done: set[int] = set()
-
-  def run(self, wait_for: Callable[[float], list[Line]]) -> None:
-    """Passes messages on until the process ends.
+    """Takes over the connections from a roll call.
 
     Args:
-      wait_for: seconds -> lines that have something to read.
+      lines: to each process.
     """
+    self._lines = lines
+    self._left: set[int] = set()
+    self._selector = selectors.DefaultSelector()
+    for process, line in lines.items():
+      self._selector.register(line.socket, selectors.EVENT_READ, process)
+
+  def run(self) -> None:
+    """Passes messages on until the process ends."""
     told = 0.0
     while True:
-      ready = wait_for(1.0)
-      for process, line in list(self.lines.items()):
-        if line in ready:
-          self._read(process, line)
+      for key, _ in self._selector.select(1.0):
+        self._read(key.data)
       now = time.monotonic()
       if now - told >= ALIVE_SECONDS:
         told = now
         self._look(now)
 
-  def _read(self, process: int, line: Line) -> None:
+  def _read(self, process: int) -> None:
+    line = self._lines[process]
     try:
       for message in line.receive():
         if "leaving" in message:
           self._left.add(process)
-          if message["done"]:
-            self._done.add(process)
-            if process == 0:
-              self._tell(all_done=True)
+          if process == 0:
+            self._tell(all_done=True)
         elif "ended" in message:
           self._tell(**message)
-    except (ConnectionError, ValueError):
-      self.lines.pop(process)
+    except (OSError, ValueError):
+      del self._lines[process]
+      self._selector.unregister(line.socket)
       if process not in self._left:
         self._tell(lost=f"process {process} of this run was lost")
 
   def _look(self, now: float) -> None:
     self._tell(alive=True)
-    for process, line in self.lines.items():
+    for process, line in self._lines.items():
       silent = now - line.heard
       if process in self._left or silent < ASK_SECONDS:
         continue
@@ -250,5 +247,5 @@ class Hub:
 
   def _tell(self, **message: Any) -> None:
     """Tells all; this process last, since it may end then."""
-    for process in sorted(self.lines, reverse=True):
-      self.lines[process].send(**message)
+    for process in sorted(self._lines, reverse=True):
+      self._lines[process].send(**message)

@@ -178,7 +178,8 @@ class _Roll:
       else:
         line.send(all_there=True)
     if not refusals:
-      Hub(lines).run(self._wait)
+      self._selector.close()
+      Hub(lines).run()
 
   def _wait(self, seconds: float) -> list[Line]:
     """Returns the lines that have something to read."""
