@@ -46,6 +46,8 @@ def build(settings: Settings) -> Trial:
   require(batch >= 1, "batch_size", batch, "an integer >= 1")
   task = made_from(settings, QSTR, indices=shared)
   steps = max(1, settings.sample_size // batch)  # of an epoch
+  takes = f"fewer than 2^31 steps, of which an epoch has {steps}"
+  require(epochs * steps < 2**31, "max_epochs", epochs, takes)
   protocol = made_from(
     settings,
     ERM,

@@ -76,7 +76,9 @@ def build(settings: Settings) -> Trial:
   function, subset = boolean_function(settings.function), settings.subset or None
   noisy = made_from(settings, SparseBoolean, function=function, subset=subset)
   constant = 1 - noisy.best_constant_error()
-  takes = f"a number above {constant:.4g}, the accuracy of the best constant"
+  takes = "a function that is not the same on all inputs"
+  require(constant < 1, "function", settings.function, takes)
+  takes = f"a number above {constant:.6g}, the accuracy of the best constant"
   require(level > constant, "accuracy_level", level, takes)
   return bits.trial(
     settings,

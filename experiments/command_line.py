@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 import jax
 from absl import app, flags, logging
 
+from sepfx import outlets
+from sepfx.ensembles import hosts
+from sepfx.ensembles.lifeline import GOES_ON
+from sepfx.ensembles.programs import ran_out
 from sepfx.ensembles.trial_files import Contradiction
-from sepfx.errors import Interrupted, InvalidSetting
+from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory
 
 # Exit code of a run that was stopped and can be started again (as `sysexits.h` has it
 # for temporary failures): what a scheduler requeues on.
@@ -21,7 +26,8 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
   """Runs an experiment as a program: what stops it becomes a line on stderr.
 
   Exit codes: 0 done; 1 a trial that ran again contradicts its records; 2 bad settings;
-  74 something could not be written; `STOPPED`.
+  71 out of memory; 74 something could not be written; `STOPPED`. Of several processes,
+  all end with the code of the one that failed first.
 
   Args:
     experiment: gets the arguments that are no flags of it.
@@ -32,39 +38,56 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
       sys.path.append(os.getcwd())  # a user's own models and tasks are found there
     logging.set_verbosity(logging.WARNING)
     prepare_jax()
-    alone = True  # of several processes, the others do not know
     try:
       experiment(argv[1:])
-      return
-    except InvalidSetting as error:
-      name = error.setting
-      further = {argument.partition("=")[0] for argument in argv[1:]}
-      is_flag = name in flags.FLAGS or f"--{name}" in further
-      flag = f"--{name}" if is_flag else name
-      code, message = 2, f"error: {flag}: got {error.got!r}, takes {error.takes}"
-    except Contradiction as error:
-      code, message = 1, f"error: {error}"
-    except Interrupted:
-      code, alone = STOPPED, False
-      message = "stopped; the same command goes on from here"
-    except ConnectionError as error:
-      code = STOPPED
-      message = f"error: {error}\nthe same command goes on from the last checkpoint"
-    except OSError as error:
-      code = os.EX_IOERR
-      message = (
-        f"error: {error}\nwhat was recorded is kept; the same command goes on from "
-        "there when the cause is gone"
-      )
-    except KeyboardInterrupt:
-      code, message = 130, "interrupted; the same command goes on from here"
-    sys.stderr.write(message + "\n")  # in one piece: other threads write there, too
-    sys.stderr.flush()
-    if alone and jax.distributed.is_initialized():
-      os._exit(code)  # the usual way out waits for the other processes
-    sys.exit(code)
+      if hosts.lifeline is not None:
+        hosts.lifeline.leave(wait=True)
+    except Interrupted:  # all processes are, together
+      if hosts.lifeline is not None:
+        hosts.lifeline.leave(wait=False)
+      outlets.say("stopped; the same command goes on from here")
+      sys.exit(STOPPED)
+    except (Exception, KeyboardInterrupt) as error:
+      code, words = _last_words(error, argv)
+      if hosts.lifeline is not None:
+        hosts.lifeline.end(code, words)
+      if not words:
+        raise
+      outlets.say(words)
+      sys.exit(code)
 
+  outlets.install()
   app.run(run, flags_parser=lambda argv: flags.FLAGS(argv, known_only=True))
+
+
+def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
+  """The exit code for an error and what to say of it: "" for one to be raised on."""
+  if isinstance(error, InvalidSetting):
+    name = error.setting
+    further = {argument.partition("=")[0] for argument in argv[1:]}
+    is_flag = name in flags.FLAGS or f"--{name}" in further
+    flag = f"--{name}" if is_flag else name
+    return 2, f"error: {flag}: {error.words}"
+  if isinstance(error, Contradiction):
+    return 1, f"error: {error}"
+  if isinstance(error, KeyboardInterrupt):
+    return 130, "interrupted; the same command goes on from here"
+  if isinstance(error, OutOfMemory) or ran_out(error):
+    (first, *_) = str(error).splitlines() or [""]
+    what = first if isinstance(error, OutOfMemory) else f"out of memory: {first}"
+    return os.EX_OSERR, (
+      f"error: {what}\nwhat was recorded is kept; the same command goes on from there "
+      "with more memory, or fewer --lanes"
+    )
+  if hosts.is_loss(error):
+    return STOPPED, f"error: {error}\n{GOES_ON}"
+  if isinstance(error, OSError):
+    return os.EX_IOERR, (
+      f"error: {error}\nwhat was recorded is kept; the same command goes on from there "
+      "when the cause is gone"
+    )
+  traced = "".join(traceback.format_exception(error)).rstrip()
+  return 1, traced if hosts.lifeline is not None else ""
 
 
 def prepare_jax() -> None:

@@ -40,6 +40,7 @@ def build(settings: Settings) -> Trial:
   level, steps, every = settings.accuracy_level, settings.max_steps, settings.check_every
   require(0.5 < level < 1, "accuracy_level", level, "a number between 1/2 and 1")
   require(steps >= every, "max_steps", steps, f"at least check_every = {every}")
+  require(steps < 2**31, "max_steps", steps, f"an integer below 2^31 = {2**31}")
   return bits.trial(
     settings,
     made_from(settings, SparseBoolean, function=FUNCTIONS["parity"]),

@@ -11,6 +11,8 @@ import json
 import os
 import pathlib
 import signal
+import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,10 +21,10 @@ import numpy as np
 import rich.console
 from absl import flags
 
-from sepfx import probes
-from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
+from sepfx import outlets, probes
+from sepfx.ensembles import Cell, Records, Watcher, columns, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.programs import Programs
+from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
@@ -53,8 +55,14 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("num_processes", None, "Processes, together with --coordinator.")
 flags.DEFINE_integer("process_id", None, "This one, from 0, with --coordinator.")
+flags.DEFINE_float(
+  "start_timeout", 300.0, "Seconds that the processes of a run wait for one another."
+)
 
 FLAGS = flags.FLAGS
+
+# A network's file system may show a new file to other hosts this much later.
+_SEEN_SECONDS = 15.0
 
 
 class Stop:
@@ -67,19 +75,23 @@ class Stop:
 
   def _ask(self, number: int, _: Any) -> None:
     if self.requested and number == signal.SIGINT:
-      os.write(2, b"\x1b[?25h\n")  # a progress bar hides the cursor
+      outlets.say("\x1b[?25h")  # a progress bar hides the cursor
       os._exit(128 + number)
     self.requested = True
-    os.write(2, b"stopping: keeping what is in progress (Ctrl-C again ends at once)\n")
+    outlets.say("stopping: keeping what is in progress (Ctrl-C again ends at once)")
 
 
-def start() -> Stop:
+def start(card: Mapping[str, str]) -> Stop:
   """Joins the other processes, if any, and listens to signals.
 
   Before anything else of JAX; and signals after JAX, which takes SIGTERM for itself.
 
+  Args:
+    card: what has to be the same in all processes, each as text.
+
   Raises:
-    InvalidSetting: for flags that do not go together.
+    InvalidSetting: for flags that do not go together, or differ between processes.
+    ConnectionError: if another process does not come.
   """
   cluster = ("coordinator", "num_processes", "process_id")
   given = [name for name in cluster if getattr(FLAGS, name) is not None]
@@ -97,11 +109,15 @@ def start() -> Stop:
     require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
   seconds = FLAGS.checkpoint_every_seconds
   require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
+  check_lanes(FLAGS.lanes)
+  timeout = FLAGS.start_timeout
+  require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
   if FLAGS.distributed:
-    jax.distributed.initialize(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id)
-    # When the first process is lost JAX says so and aborts; the stacks of all threads
-    # after that would hide what it said.
+    # It would print the stacks of all threads where the others' loss is put in words.
     faulthandler.disable()
+    hosts.join(
+      FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, card, FLAGS.start_timeout
+    )
   return Stop()
 
 
@@ -162,10 +178,35 @@ def opened() -> Iterator[RunDirectory | None]:
     InvalidSetting: if the directory cannot be used.
   """
   if not hosts.is_primary():
+    _check_shared()
     yield None
     return
   with RunDirectory(FLAGS.output_dir) as directory:
+    _check_shared()
     yield directory
+
+
+def _check_shared() -> None:
+  """Raises `InvalidSetting` unless every process sees the primary's --output_dir.
+
+  The primary leaves a hidden file there for the moment.
+  """
+  path = pathlib.Path(FLAGS.output_dir).absolute()
+  name = hosts.text_from_primary(f".here-{uuid.uuid4().hex}")
+  try:
+    if hosts.is_primary():
+      (path / name).touch()
+    hosts.wait_for_all()
+    end = time.monotonic() + _SEEN_SECONDS
+    while not (seen := (path / name).exists()) and time.monotonic() < end:
+      time.sleep(0.5)
+    blind = hosts.largest([0.0 if seen else 1.0 + jax.process_index()])[0]
+  finally:
+    if hosts.is_primary():
+      (path / name).unlink(missing_ok=True)
+  takes = "a directory that all processes share; process "
+  takes += f"{blind - 1:.0f} does not see what the first one writes there"
+  require(not blind, "output_dir", str(path), takes)
 
 
 def stored_settings(directory: RunDirectory | None) -> str:
@@ -260,6 +301,10 @@ def _files(request: Request, directory: RunDirectory) -> TrialFiles:
   if request.probe is not None:
     for cell in request.own:
       probed[cell.name] = probes.value_names(request.probe, cell.trial)
+  types = {name: kind.__name__ for name, kind in columns(request.cells).items()}
+  is_new = directory.stored is None
+  if is_new:  # first of all: a directory with records alone would be refused
+    directory.begin(request.settings, types)
   files = TrialFiles(
     directory,
     request.cells,
@@ -267,8 +312,8 @@ def _files(request: Request, directory: RunDirectory) -> TrialFiles:
     probed=probed,
     keep_weights=request.keep_weights,
   )
-  types = {name: kind.__name__ for name, kind in files.types.items()}
-  directory.begin(request.settings, types)
+  if not is_new:  # last: what is there has been given today's names by now
+    directory.begin(request.settings, types)
   return files
 
 

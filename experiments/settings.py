@@ -173,6 +173,8 @@ def from_flags(
       continue
     parts = [text] if kind == "free" else _parts(text, flag)
     found = [specifications.value_of(part, annotation, flag) for part in parts]
+    if kind != "budget" and field.name != "seed":  # they have limits of their own
+      found = _within(found, flag)
     chosen[field.name] = _axis(found, flag, several=kind in ("axis", "grid"))
   further = {}
   for argument in unknown:
@@ -183,7 +185,8 @@ def from_flags(
     named = {field.name: flag for flag, field in fields(cls).items()}
     require(name not in named, name, text, f"nothing: its flag is --{named.get(name)}")
     require(name not in further, name, text, "its values in one flag, with commas")
-    further[name] = _axis([_guessed(part) for part in _parts(text, name)], name)
+    guessed = [_guessed(part) for part in _parts(text, name)]
+    further[name] = _axis(_within(guessed, name), name)
   return Chosen(cls, chosen, further)
 
 
@@ -226,6 +229,14 @@ def _parts(text: str, flag: str) -> list[str]:
   parts = text.split(",") if text else []
   require(len(parts) > 0 and all(parts), flag, text, "at least one value")
   return parts
+
+
+def _within(values: list, flag: str) -> list:
+  """Refuses integers that no array and no counter of 32 bits has room for."""
+  for value in values:
+    small = not isinstance(value, int) or abs(value) < 2**31
+    require(small, flag, value, "an integer between -2^31 and 2^31")
+  return values
 
 
 def _guessed(text: str) -> Any:

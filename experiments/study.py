@@ -17,7 +17,7 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import beside, command_line, merging, running, settings
+from experiments import beside, card, command_line, merging, running, settings
 from experiments.beside import Part
 from experiments.settings import Chosen
 from sepfx import probes as probes_lib
@@ -36,6 +36,9 @@ flags.DEFINE_list(
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 
 FLAGS = flags.FLAGS
+
+# Trials of a cell: each has a row, and the names of all are held at once.
+_MAX_TRIALS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,10 +174,11 @@ def run(study: Study, chosen: Chosen) -> None:
   """Runs what is asked for, in --output_dir, and leaves summary and figure there."""
   seed, count = chosen.one("seed"), chosen.one("num_trials")
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
-  require(count >= 1, "num_trials", count, "an integer >= 1")
+  takes = f"an integer >= 1, at most {_MAX_TRIALS}"
+  require(1 <= count <= _MAX_TRIALS, "num_trials", count, takes)
   against = study.along_any_axis or FLAGS.against == "length"
   require(against, "against", FLAGS.against, "length: this figure is along that alone")
-  stop = running.start()
+  stop = running.start(card.made(study.output_dir, chosen))
   console = running.console()
   own = study.cells(chosen)
   asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]

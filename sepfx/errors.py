@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Characters of an offending value that a message shows.
+_SHOWN = 200
+
 
 class InvalidSetting(ValueError):
   """A setting that cannot be used.
@@ -14,7 +17,15 @@ class InvalidSetting(ValueError):
 
   def __init__(self, setting: str, got: object, takes: str):
     self.setting, self.got, self.takes = setting, got, takes
-    super().__init__(f"{setting}: got {got!r}, takes {takes}")
+    super().__init__(f"{setting}: {self.words}")
+
+  @property
+  def words(self) -> str:
+    """What it got, cut where that is very long, and what it takes."""
+    shown = repr(self.got)
+    if len(shown) > _SHOWN:
+      shown = f"{shown[:_SHOWN]}... ({len(shown)} characters)"
+    return f"got {shown}, takes {self.takes}"
 
 
 def require(condition: bool, setting: str, got: object, takes: str) -> None:
@@ -25,3 +36,7 @@ def require(condition: bool, setting: str, got: object, takes: str) -> None:
 
 class Interrupted(Exception):
   """The run was asked to stop, and did; what it had is kept."""
+
+
+class OutOfMemory(Exception):
+  """Something does not fit the memory of a device or of the host; it says what."""

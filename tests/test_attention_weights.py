@@ -50,4 +50,6 @@ def test_trains_until_the_loss_and_draws_both_matrices(tmp_path):
 def test_bad_flags_are_refused(tmp_path):
   refused = run("--length=1", f"--output_dir={tmp_path}")
   assert refused.returncode == 2
-  assert refused.stderr == "error: --length: got 1, takes an integer >= 2\n"
+  assert (
+    refused.stderr == "error: --length: got 1, takes an integer >= 2, at most 1048576\n"
+  )

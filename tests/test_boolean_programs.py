@@ -49,6 +49,31 @@ BAD = {
     (["--num_test=0"], "num_test: got 0"),
     (["--max_steps=9"], "max_steps: got 9"),
     (["--check_every=0"], "check_every: got 0"),
+    (
+      ["--function=threshold:" + "1" * 5000],
+      "... (5012 characters), takes threshold:K with at most nine digits",
+    ),
+    (["--function=symmetric:" + "01" * 2500], "... (15000 characters), takes sparsity"),
+    (["--function=table:" + "01" * 2500], "... (15000 characters), takes 2^sparsity = 8"),
+    (["--function=threshold:\u0663"], "function: got 'threshold:\u0663', takes and, or"),
+    (
+      ["--function=threshold:9"],
+      "function: got 'threshold:9', takes a function that is not the same on all inputs",
+    ),
+    (["--contexts=99999999999"], "contexts: got 99999999999, takes an integer between"),
+    (["--contexts=2000000"], "contexts: got 2000000, takes an integer from 1 to 1048576"),
+    (["--contexts=" + "1" * 5000], "... (5002 characters), takes an integer"),
+    (["--sample_sizes=2147483648"], "sample_sizes: got 2147483648, takes an integer bet"),
+    (["--num_test=1e9"], "num_test: got '1e9', takes an integer"),
+    (
+      ["--max_steps=2147483648"],
+      "max_steps: got 2147483648, takes an integer below",
+    ),
+    (["--learning_rate=1e-320"], "learning_rate: got 1e-320, takes a positive number"),
+    (["--noise=nan"], "noise: got nan"),
+    (["--dropout=nan"], "dropout: got nan, takes a number in [0, 1)"),
+    (["--num_layers=100000000"], "num_layers: got 100000000, takes an integer from 1"),
+    (["--width=99999999999"], "width: got 99999999999, takes an integer between"),
   ],
   "parity": [
     (["--contexts=2"], "sparsity: got 3"),
@@ -57,6 +82,16 @@ BAD = {
     (["--accuracy_level=1"], "accuracy_level: got 1.0, takes a number between"),
     (["--max_steps=5"], "max_steps: got 5, takes at least check_every = 10"),
     (["--batch_size=0"], "batch_size: got 0"),
+    (
+      ["--sparsity=2000", "--contexts=3000"],
+      "sparsity: got 2000, takes an integer from 1 to 100",
+    ),
+    (
+      ["--max_steps=2147483648"],
+      "max_steps: got 2147483648, takes an integer below",
+    ),
+    (["--num_trials=2147483648"], "num_trials: got 2147483648"),
+    (["--num_trials=many"], "num_trials: got 'many', takes an integer"),
   ],
 }
 

@@ -15,6 +15,7 @@ from sepfx import InvalidSetting, measure
 from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, programs, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, START
+from sepfx.errors import OutOfMemory
 from sepfx.models import GRU
 from sepfx.tasks import QSTR, shared
 from sepfx.training import Online
@@ -153,6 +154,28 @@ def test_lanes_are_halved_until_memory_suffices(monkeypatch):
   }
 
 
+@pytest.mark.parametrize("when", ["compiling", "running"])
+@pytest.mark.parametrize(
+  "error",
+  [jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 3 GiB"), MemoryError("3 GiB")],
+  ids=["device", "host"],
+)
+def test_what_does_not_fit_is_named(monkeypatch, when, error):
+  class Full(programs.Lanes):
+    def __init__(self, *arguments, **keywords):
+      if when == "compiling":
+        raise error
+      super().__init__(*arguments, **keywords)
+
+    def advance(self, *arguments):
+      raise error
+
+  monkeypatch.setattr(programs, "Lanes", Full)
+  message = r"out of memory: m length=3 with 1 lane per device \(.*3 GiB\)"
+  with pytest.raises(OutOfMemory, match=message):
+    results(cell_of(small.Linear(), "m"), num_trials=2, lanes=1)
+
+
 def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
   made = []
 
@@ -170,9 +193,9 @@ def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
 
   monkeypatch.setattr(programs, "Lanes", Program)
   cell = cell_of(small.Linear(), "m")
-  programs.Compiler([Accelerator()], lanes=0)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=0)(cell)
   assert made == [32, 16, 8]  # a program may take three tenths of the memory
-  programs.Compiler([Accelerator()], lanes=64)(cell.trial)
+  programs.Compiler([Accelerator()], lanes=64)(cell)
   assert made == [32, 16, 8, 64]  # what is asked for is tried
 
 

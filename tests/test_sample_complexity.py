@@ -15,12 +15,14 @@ import rich.console
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import parity, published, running, study, tables
+from experiments import attention_weights, parity, published, running, study, tables
+from experiments import boolean_sample_complexity as boolean
 from experiments.merging import differing_axes, merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
 from sepfx import InvalidSetting
 from sepfx.ensembles import Records, columns, table
+from sepfx.ensembles.run_directory import RunDirectory
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -105,6 +107,20 @@ def _fresh_flags():
     (["--weight_decay=-1"], "weight_decay: got -1"),
     (["--max_samples=100"], "max_samples: got 100"),
     (["--code_dim=0"], "code_dim: got 0"),
+    (["--code_dim=2000000"], "code_dim: got 2000000, takes an integer from 1 to 1048576"),
+    (["--lengths=2147483648"], "lengths: got 2147483648, takes an integer between"),
+    (
+      ["--lengths=2000000"],
+      "lengths: got 2000000, takes an integer >= 2, at most",
+    ),
+    (["--token_dim=2000000"], "token_dim: got 2000000, takes an integer >= 1, at most"),
+    (["--lengths=500", "--sparsity=101"], "sparsity: got 101, takes .* 1 to 100"),
+    (["--max_samples=1" + "0" * 24], "max_samples: got 10*, takes fewer than 2"),
+    (
+      ["--published=" + "x" * 5000],
+      "published: got .* characters., takes nothing or one",
+    ),
+    (["--batch_size=2147483648"], "batch_size: got 2147483648, takes an integer between"),
   ],
 )
 def test_bad_flags_are_refused(arguments, message):
@@ -130,18 +146,38 @@ def test_bad_flags_are_refused(arguments, message):
       "process_id: got 2, takes 0 to 1",
     ),
     (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
+    (["--start_timeout=0"], "start_timeout: got 0.0, takes a number of seconds"),
+    (["--start_timeout=nan"], "start_timeout: got nan, takes a number of seconds"),
+    (["--lanes=-1"], "lanes: got -1, takes an integer from 1 to 4096, or 0"),
+    (["--lanes=1000000000"], "lanes: got 1000000000, takes an integer from 1 to 4096"),
+    (
+      ["--distributed", "--coordinator=a", "--num_processes=2", "--process_id=1"],
+      "coordinator: got 'a', takes HOST:PORT",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1e9", "--num_processes=2", "--process_id=1"],
+      "coordinator: got 'a:1e9', takes HOST:PORT",
+    ),
+    (
+      ["--distributed"],
+      "distributed: got True, takes --coordinator, --num_proc",
+    ),
   ],
 )
 def test_bad_ways_of_running_are_refused(arguments, message):
   flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
-    running.start()
+    running.start({})
 
 
 @pytest.mark.parametrize(
   ("own", "argument", "message"),
   [
-    (STUDY, "--num_trials=0", "num_trials: got 0, takes an integer >= 1"),
+    *(
+      (own, f"--num_trials={count}", f"num_trials: got {count}, takes an integer >= 1")
+      for own in (STUDY, parity.STUDY, boolean.STUDY, attention_weights.STUDY)
+      for count in (0, -1, 100_001)
+    ),
     (STUDY, "--seed=-1", "seed: got -1, takes an integer from 0 to 2"),
     (parity.STUDY, "--against=noise", "against: got 'noise', takes length"),
   ],
@@ -473,3 +509,22 @@ def test_axes_keep_the_order_in_which_a_directory_has_them():
   assert [name for name in whole.axes if name in own] == own[::-1]
   assert not added
   assert whole.axes == there.axes
+
+
+def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
+  """trials.csv is there from the start: config.json has to be there before it."""
+  arguments = [*SMALL_RUN, f"--output_dir={tmp_path}/run"]
+  flags.FLAGS(["program", *arguments], known_only=True)
+
+  class Killed(Exception):
+    pass
+
+  def files(directory, *_, **__):
+    directory.write("trials.csv", "task,model\n")
+    raise Killed
+
+  monkeypatch.setattr(running, "TrialFiles", files)
+  with pytest.raises(Killed):
+    study.run(STUDY, STUDY.chosen(arguments))
+  with RunDirectory(tmp_path / "run") as directory:
+    assert directory.stored["settings"]["lengths"] == [2, 3]

@@ -21,7 +21,7 @@ def read(name: str) -> Published:
     return {}
   path = _HERE / f"{name}.csv"
   known = sorted(file.stem for file in _HERE.glob("*.csv"))
-  require(path.exists(), "published", name, f"nothing or one of {', '.join(known)}")
+  require(name in known, "published", name, f"nothing or one of {', '.join(known)}")
   points: dict[tuple[str, float], list[tuple[int, float]]] = {}
   with open(path) as file:
     for row in csv.DictReader(line for line in file if not line.startswith("#")):

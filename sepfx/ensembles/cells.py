@@ -46,6 +46,12 @@ class Cell:
     """Canonical name: task=.../model=.../length=... and so on."""
     return cell_name(self.coordinates)
 
+  @property
+  def words(self) -> str:
+    """What a person reads of it: the model's name and what else tells it from others."""
+    own = {k: v for k, v in self.coordinates.items() if k not in ("task", "model")}
+    return " ".join([self.coordinates["model"], *(f"{k}={v}" for k, v in own.items())])
+
   def seeds(self, seed: int, num_trials: int) -> Seeds:
     """Keys of trials 0, ..., num_trials - 1.
 

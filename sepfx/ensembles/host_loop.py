@@ -20,7 +20,14 @@ from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.prober import Prober
-from sepfx.ensembles.programs import Compiler, Job, OpenProgram, Programs, Queue
+from sepfx.ensembles.programs import (
+  Compiler,
+  Job,
+  OpenProgram,
+  Programs,
+  Queue,
+  check_lanes,
+)
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.ensembles.watchers import Keeper, Watcher
 from sepfx.errors import Interrupted, require
@@ -74,10 +81,11 @@ def run(
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
     Interrupted: when `stopping` said so, after what is in progress was kept.
+    OutOfMemory: if something does not fit, even with fewer lanes.
   """
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
-  require(lanes >= 0, "lanes", lanes, "an integer >= 1, or 0 to choose")
+  check_lanes(lanes)
   jobs: dict[Any, list[Job]] = {}
   for cell in cells:
     unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
@@ -160,7 +168,7 @@ class _Loop:
     """Has the next programs compiled while earlier ones run."""
     number = 1 + _COMPILING_AHEAD - len(self._unopened)
     for queue in itertools.islice(self._uncompiled, number):
-      future = pool.submit(self._compiler, queue.example.cell.trial)
+      future = pool.submit(self._compiler, queue.example.cell)
       self._unopened.append((queue, future))
 
   def _wait_for_program(self) -> None:
@@ -215,13 +223,14 @@ class _Loop:
     try:
       _advance(self._open)
       return True
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
       width = max(opened.lanes.lanes_per_device for opened in self._open)
-      self._compiler.narrow(width, error)
+      cells = [opened.example.cell for opened in self._open]
+      self._compiler.narrow(width, error, cells)
     queues = [opened.requeue() for opened in self._open]
     self._open.clear()  # frees their lanes
     self._open = [
-      OpenProgram(queue, self._compiler(queue.example.cell.trial)) for queue in queues
+      OpenProgram(queue, self._compiler(queue.example.cell)) for queue in queues
     ]
     return False
 

@@ -7,13 +7,66 @@ agreed on first, so that all of them dispatch the same programs in the same orde
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
+from jax._src import clusters
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
+
+from sepfx.ensembles import roll_call
+from sepfx.ensembles.lifeline import Lifeline
+from sepfx.errors import InvalidSetting
+
+# To the other processes of this run; None where it has one.
+lifeline: Lifeline | None = None
+
+# What JAX, or what it lets processes talk through, says when one is gone.
+_OF_A_LOSS = (
+  "Gloo", "NCCL", "Connection closed by peer", "UNAVAILABLE", "DEADLINE_EXCEEDED",
+)  # fmt: skip
+
+
+def join(
+  coordinator: str | None,
+  count: int | None,
+  process: int | None,
+  card: Mapping[str, str],
+  timeout: float,
+) -> None:
+  """Joins the other processes of the run; before anything else of JAX.
+
+  Args:
+    coordinator: host:port of the first process; None where JAX finds it.
+    count: of processes; None likewise.
+    process: this one; None likewise.
+    card: what has to be the same in all, see `roll_call.hold`.
+    timeout: seconds to wait for the others.
+
+  Raises:
+    InvalidSetting: if they were not started alike, or JAX finds no cluster.
+    ConnectionError: if they cannot be had.
+  """
+  global lifeline
+  address = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
+  seconds = math.ceil(timeout)
+  # What `jax.distributed.initialize` does first.
+  address, count, process, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+    address, count, process, None, None, seconds
+  )
+  if address is None or count is None or process is None:
+    takes = "--coordinator, --num_processes and --process_id where JAX finds no cluster"
+    raise InvalidSetting("distributed", True, takes)
+  lifeline = roll_call.hold(address, count, process, card, timeout)
+  with lifeline.joining():
+    try:
+      jax.distributed.initialize(address, count, process, initialization_timeout=seconds)
+    except jax.errors.JaxRuntimeError as error:
+      raise ConnectionError(f"JAX could not connect the processes ({error})") from error
 
 
 def is_primary() -> bool:
@@ -73,6 +126,20 @@ def text_from_primary(text: str) -> str:
 def wait_for_all() -> None:
   """Returns when every process has come here."""
   from_primary(np.array(0))
+
+
+def is_loss(error: BaseException | None) -> bool:
+  """Whether an error says that another process was lost, or was caused by one that does.
+
+  Files may be written by all processes together: then it comes as an OSError.
+  """
+  while error is not None:
+    if isinstance(error, ConnectionError) or (
+      lifeline is not None and any(word in str(error) for word in _OF_A_LOSS)
+    ):
+      return True
+    error = error.__cause__ or error.__context__
+  return False
 
 
 @contextlib.contextmanager

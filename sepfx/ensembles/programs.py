@@ -23,12 +23,17 @@ from sepfx.ensembles.lanes import (
 )
 from sepfx.ensembles.records import Result
 from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
-from sepfx.training import Report, State, Trial
+from sepfx.errors import OutOfMemory, require
+from sepfx.training import Report, State
 
 # Lanes per device where they are vmapped and memory allows. Fixed, so that it does not
 # follow the number of trials at hand: under vmap the width decides a program's last
 # digits.
 _VMAPPED_LANES = 32
+# Lanes per device at most. It is what a run is asked for, never lowered to the trials at
+# hand: under vmap the width decides a program's last digits. Wider programs gain nothing
+# on any device, and their arrays are made on the host first.
+MAX_LANES = 4096
 # Share of a device's memory that one program may take: one runs, one may run beside it.
 _MEMORY_SHARE = 0.3
 # The number of a dispatch's steps is steered towards this share of a trial's whole
@@ -39,6 +44,12 @@ _DISPATCH_SECONDS = (0.05, 1.0)
 
 # Compiled programs by the structure of their trials.
 Programs = MutableMapping[Any, Lanes]
+
+
+def check_lanes(lanes: int) -> None:
+  """Raises `InvalidSetting` unless it is a number of lanes per device, or 0 to choose."""
+  takes = f"an integer from 1 to {MAX_LANES}, or 0 to choose"
+  require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
 
 
 class Job(NamedTuple):
@@ -100,21 +111,26 @@ class Compiler:
     limit = memory.get("bytes_limit") if lanes == 0 else None
     self._budget = _MEMORY_SHARE * limit if limit else None
 
-  def __call__(self, trial: Trial) -> Lanes:
+  def __call__(self, cell: Cell) -> Lanes:
+    """Returns the program for trials like this cell's.
+
+    Raises:
+      OutOfMemory: if it does not fit.
+    """
     if self._programs is None:
-      return self._compile(trial)
-    structure = jax.tree.structure(trial)
+      return self._compile(cell)
+    structure = jax.tree.structure(cell.trial)
     if structure not in self._programs:
-      self._programs[structure] = self._compile(trial)
+      self._programs[structure] = self._compile(cell)
     return self._programs[structure]
 
-  def _compile(self, trial: Trial) -> Lanes:
+  def _compile(self, cell: Cell) -> Lanes:
     width = self._lanes
     while True:
       try:
-        program = Lanes(trial, self.devices, width, mapped=self._mapped)
-      except jax.errors.JaxRuntimeError as error:
-        width = _narrower(width, error)
+        program = Lanes(cell.trial, self.devices, width, mapped=self._mapped)
+      except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        width = _narrower(width, error, [cell])
         continue
       fits = self._budget is None or program.bytes_per_device <= self._budget
       if fits or width == 1:
@@ -122,18 +138,32 @@ class Compiler:
       del program  # its lanes' memory, before narrower ones are made
       width //= 2
 
-  def narrow(self, width: int, error: jax.errors.JaxRuntimeError) -> None:
-    """After this error with `width` lanes, compiles with half as many at most."""
-    self._lanes = _narrower(width, error)
+  def narrow(self, width: int, error: Exception, cells: Sequence[Cell]) -> None:
+    """After this error with `width` lanes, compiles with half as many at most.
+
+    Args:
+      width: lanes per device.
+      error: any, of JAX or of memory.
+      cells: one of each program that ran.
+
+    Raises:
+      OutOfMemory: if that is no way out.
+    """
+    self._lanes = _narrower(width, error, cells)
     if self._programs is not None:
       self._programs.clear()
 
 
-def _narrower(width: int, error: jax.errors.JaxRuntimeError) -> int:
-  """Half as many lanes if memory ran out; raises the error if that is no way out."""
-  # Processes do not run out at the same time, so they would halve at different times.
-  if "RESOURCE_EXHAUSTED" not in str(error) or width == 1 or jax.process_count() > 1:
+def _narrower(width: int, error: Exception, cells: Sequence[Cell]) -> int:
+  """Half as many lanes if memory ran out; raises if that is no way out, or it did not."""
+  if not ran_out(error):
     raise error
+  # Processes do not run out at the same time, so they would halve at different times.
+  if width == 1 or jax.process_count() > 1:
+    what = ", and beside it ".join(cell.words for cell in cells)
+    lanes = f"{width} lane{'s' if width > 1 else ''} per device"
+    (reason, *_) = str(error).splitlines() or [type(error).__name__]
+    raise OutOfMemory(f"out of memory: {what} with {lanes} ({reason})") from error
   warnings.warn(
     f"out of memory with {width} lanes per device: going on with {width // 2}",
     stacklevel=2,
@@ -141,11 +171,18 @@ def _narrower(width: int, error: jax.errors.JaxRuntimeError) -> int:
   return width // 2
 
 
+def ran_out(error: BaseException) -> bool:
+  """Whether an error says that a device or the host is out of memory."""
+  of_jax = isinstance(error, jax.errors.JaxRuntimeError)
+  return isinstance(error, MemoryError) or (of_jax and "RESOURCE_EXHAUSTED" in str(error))
+
+
 class OpenProgram:
   """A program that is running: its queue, its lanes, and which trial is in which."""
 
   def __init__(self, queue: Queue, lanes: Lanes):
     self.lanes = lanes
+    self.example = queue.example
     self._queue = queue
     self._jobs: list[Job | None] = [None] * lanes.num_lanes
     self._step = np.zeros(lanes.num_lanes, int)  # of each lane's trial, last we heard

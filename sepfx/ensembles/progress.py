@@ -59,13 +59,13 @@ class Progress(Watcher):
     self._bar.update(self._task, total=self._total)
 
   def compiling(self, cell: Cell) -> None:
-    self._show(f"compiling {_description(cell)}")
+    self._show(f"compiling {cell.words}")
 
   def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
     for cell, taken in zip(cells, steps.tolist(), strict=True):
       if cell is not None:
         self._samples += taken * cell.trial.samples_a_step
-        self._what = _description(cell)
+        self._what = cell.words
     self._show(self._what)
 
   def ended(self, result: Result) -> None:
@@ -88,9 +88,3 @@ class Progress(Watcher):
       self._last_line = now
       parts = [f"{self._done}/{self._total} trials", rate, left, what]
       self._console.print(", ".join(part for part in parts if part), highlight=False)
-
-
-def _description(cell: Cell) -> str:
-  """The model's name and what else tells the cell from others."""
-  own = {k: v for k, v in cell.coordinates.items() if k not in ("task", "model")}
-  return " ".join([cell.coordinates["model"], *(f"{k}={v}" for k, v in own.items())])

@@ -48,7 +48,7 @@ class CausalTransformer(nn.Module):
     """Returns the logits."""
     S, R, H, L = tokens.shape[1], self.num_read, self.num_heads, self.num_layers
     D = S + self.embedding_dim
-    require(L >= 1, "num_layers", L, "an integer >= 1")
+    require(1 <= L <= 1000, "num_layers", L, "an integer from 1 to 1000")
     require(H >= 1 and D % H == 0, "num_heads", H, f"a divisor of the width {D}")
     require(1 <= R <= S, "num_read", R, f"an integer from 1 to {S}, the number of tokens")
     init = nn.initializers.normal(0.02)

@@ -169,9 +169,10 @@ class ClsTransformer(nn.Module):
 
   def setup(self) -> None:
     layers, heads = self.num_layers, self.num_heads
-    require(layers >= 1, "num_layers", layers, "an integer >= 1")
+    require(1 <= layers <= 1000, "num_layers", layers, "an integer from 1 to 1000")
     takes = f"a divisor of the width {self.width}"
     require(heads >= 1 and self.width % heads == 0, "num_heads", heads, takes)
+    require(0 <= self.dropout < 1, "dropout", self.dropout, "a number in [0, 1)")
     self.embedding = _Embedding(self.width)
     self.drop = nn.Dropout(self.dropout)
     self.blocks = [

@@ -174,9 +174,10 @@ class ReadOutTransformer(nn.Module):
     n, T = bits.shape
     vocabulary = self._vocabulary(T)
     D, H, L = vocabulary.shape[-1], self.num_heads, self.num_layers
-    require(L >= 1, "num_layers", L, "an integer >= 1")
+    require(1 <= L <= 1000, "num_layers", L, "an integer from 1 to 1000")
     takes = f"a divisor of the width {D}"
     require(H >= 1 and D % H == 0, "num_heads", H, takes)
+    require(0 <= self.dropout < 1, "dropout", self.dropout, "a number in [0, 1)")
     settings = (self.residual_attention, self.residual_mlp, self.layer_norm, self.dropout)
     blocks = [Block(D, H, self.mlp_width, *settings, name=f"block_{k}") for k in range(L)]
     scale = math.log(T) if T > 1 else 1.0

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
-from sepfx.tasks.indices import subsets
+from sepfx.tasks.indices import MAX_LENGTH, MAX_SPARSITY, subsets
 from sepfx.tasks.objectives import CLASSIFICATION, Objective
 
 
@@ -129,8 +129,9 @@ def boolean_function(text: str) -> BooleanFunction:
   kind, _, argument = text.partition(":")
   takes = f"{', '.join(FUNCTIONS)}, threshold:K, symmetric:01... or table:01..."
   require(kind in ("threshold", "symmetric", "table"), "function", text, takes)
-  require(argument.isdecimal(), "function", text, takes)
+  require(argument.isascii() and argument.isdecimal(), "function", text, takes)
   if kind == "threshold":
+    require(len(argument) <= 9, "function", text, "threshold:K with at most nine digits")
     return threshold(int(argument))
   values = tuple(map(int, argument))
   return ByCount(values) if kind == "symmetric" else TruthTable(values)
@@ -177,13 +178,12 @@ class SparseBoolean:
   subset: tuple[int, ...] | None = None
 
   def __post_init__(self):
-    require(self.length >= 1, "length", self.length, "an integer >= 1")
-    require(
-      1 <= self.sparsity <= self.length,
-      "sparsity",
-      self.sparsity,
-      f"an integer from 1 to the number of bits, here {self.length}",
-    )
+    inside = 1 <= self.length <= MAX_LENGTH
+    require(inside, "length", self.length, f"an integer from 1 to {MAX_LENGTH}")
+    takes = f"an integer from 1 to the number of bits, here {self.length}"
+    require(1 <= self.sparsity <= self.length, "sparsity", self.sparsity, takes)
+    takes = f"an integer from 1 to {MAX_SPARSITY}"
+    require(self.sparsity <= MAX_SPARSITY, "sparsity", self.sparsity, takes)
     self.function.table(self.sparsity)
     require(0 <= self.noise < 0.5, "noise", self.noise, "a number in [0, 1/2)")
     require(

@@ -16,6 +16,10 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from sepfx.errors import require
 
+# The longest inputs, and the most positions in one subset. An input's length is a side
+# of arrays; the program that draws a subset grows with the square of its size.
+MAX_LENGTH, MAX_SPARSITY = 2**20, 100
+
 
 class IndexDistribution(Protocol):
   def __call__(

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import codes as codes_lib
 from sepfx.tasks import indices as indices_lib
-from sepfx.tasks.indices import IndexDistribution
+from sepfx.tasks.indices import MAX_LENGTH, MAX_SPARSITY, IndexDistribution
 from sepfx.tasks.links import LINKS, Link
 from sepfx.tasks.normal import normal
 from sepfx.tasks.objectives import REGRESSION, Objective
@@ -73,14 +73,14 @@ class QSTR:
   encoding_prefactor: bool = False
 
   def __post_init__(self):
-    require(self.length >= 2, "length", self.length, "an integer >= 2")
-    require(self.token_dim >= 1, "token_dim", self.token_dim, "an integer >= 1")
-    require(
-      1 <= self.sparsity <= self.length,
-      "sparsity",
-      self.sparsity,
-      f"an integer from 1 to the length, here {self.length}",
-    )
+    takes = f"an integer >= 2, at most {MAX_LENGTH}"
+    require(2 <= self.length <= MAX_LENGTH, "length", self.length, takes)
+    takes = f"an integer >= 1, at most {MAX_LENGTH}"
+    require(1 <= self.token_dim <= MAX_LENGTH, "token_dim", self.token_dim, takes)
+    takes = f"an integer from 1 to the length, here {self.length}"
+    require(1 <= self.sparsity <= self.length, "sparsity", self.sparsity, takes)
+    takes = f"an integer from 1 to {MAX_SPARSITY}"
+    require(self.sparsity <= MAX_SPARSITY, "sparsity", self.sparsity, takes)
     require(
       isinstance(self.link, Link), "link", self.link, "a Link, such as Custom(function)"
     )
@@ -91,10 +91,10 @@ class QSTR:
       f"one of {', '.join(codes_lib.KINDS)}",
     )
     require(
-      self.code_dim is None or self.code_dim >= 1,
+      self.code_dim is None or 1 <= self.code_dim <= MAX_LENGTH,
       "code_dim",
       self.code_dim,
-      "an integer >= 1, or None for floor(5 ln N)",
+      f"an integer from 1 to {MAX_LENGTH}, or None for floor(5 ln N)",
     )
     scales = self.scales
     require(

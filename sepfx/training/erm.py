@@ -77,6 +77,8 @@ class ERM:
     for name in ("sample_size", "check_every", "num_test"):
       value = getattr(self, name)
       require(value >= 1, name, value, "an integer >= 1")
+    takes = f"an integer below 2^31 = {2**31}: steps are counted in 32 bits"
+    require(self.max_steps < 2**31, "max_steps", self.max_steps, takes)
     kinds = get_args(Watched)
     require(self.watched in kinds, "watched", self.watched, " or ".join(kinds))
     check_options(self)

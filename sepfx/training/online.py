@@ -96,6 +96,10 @@ class Online:
       "the prompts before the first evaluation",
     )
 
+    takes = f"fewer than 2^31 batches of {self.batch_size}: they are counted in 32 bits"
+    steps = self.max_samples // self.batch_size
+    require(steps < 2**31, "max_samples", self.max_samples, takes)
+
   @property
   def num_checks(self) -> int:
     """Evaluations that the budget allows."""

@@ -18,7 +18,8 @@ from sepfx.lanewise import lanewise
 
 def check_rate(learning_rate: float) -> None:
   """Raises `InvalidSetting` unless it is one."""
-  positive = math.isfinite(learning_rate) and learning_rate > 0
+  # Below the smallest normal number of 32 bits it would be none.
+  positive = math.isfinite(learning_rate) and learning_rate >= 1.2e-38
   require(positive, "learning_rate", learning_rate, "a positive number")
 
 

@@ -1,0 +1,81 @@
+"""What is printed may be lost; what is computed may not, nor the exit code."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sepfx import outlets
+from sepfx.outlets import Outlet
+from tests.programs import ROOT, start
+
+SHORT = (
+  "--models=tests.small:Linear", "--lengths=3", "--num_trials=2", "--thresholds=0.3",
+  "--max_samples=1600", "--noquiet",
+)  # fmt: skip
+PROGRAM = "from sepfx import outlets; outlets.install(); import sys; "
+
+
+def test_text_goes_out_in_order():
+  reader, writer = os.pipe()
+  Outlet(writer).write("é" * 30_000)
+  os.close(writer)
+  with open(reader, "rb") as end:
+    assert end.read().decode() == "é" * 30_000
+
+
+def test_a_pipe_that_nobody_reads_takes_nothing_more():
+  reader, writer = os.pipe()
+  os.close(reader)
+  assert Outlet(writer).write("words\n") == 6
+  os.close(writer)
+
+
+def test_a_full_pipe_does_not_hold_the_writer(monkeypatch):
+  monkeypatch.setattr(outlets, "_PATIENCE_SECONDS", 0.1)
+  reader, writer = os.pipe()
+  outlet = Outlet(writer)
+  for _ in range(20):
+    outlet.write("x" * 10_000)
+  os.close(reader)
+  os.close(writer)
+
+
+@pytest.mark.parametrize("closing", ["1>&-", "2>&-", "1>/dev/full", "2>/dev/full"])
+def test_streams_that_cannot_be_written(closing, tmp_path):
+  file = tmp_path / "file"
+  code = (
+    PROGRAM + f"own = open({str(file)!r}, 'w'); outlets.say('e'); print('o', flush=True);"
+    " import os; os.write(2, b'from a library'); own.close(); sys.exit(75)"
+  )
+  command = f'"{sys.executable}" -c "{code}" {closing}'
+  done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+  if "2>/dev/full" in closing:  # the library's own writing fails there
+    assert done.returncode == 1
+  else:
+    assert done.returncode == 75
+    assert done.stdout + done.stderr in ("o\n", "e\nfrom a library")
+  assert file.read_text() == ""  # no file was given the number of a stream
+
+
+@pytest.mark.slow
+def test_nobody_reads_what_a_run_prints(tmp_path):
+  process = start(tmp_path / "run", *SHORT, cache=tmp_path / "cache")
+  process.stdout.close()
+  process.stderr.close()
+  assert process.wait(timeout=300) == 0
+  assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+  ("argument", "code"), [("--num_trials=0", 2), ("--output_dir=/dev/null/run", 2)]
+)
+def test_exit_codes_need_no_stderr(tmp_path, closing, argument, code):
+  command = (
+    f'"{sys.executable}" -m experiments.sample_complexity --models=tests.small:Linear '
+    f"--lengths=3 --output_dir={tmp_path} {argument} {closing}"
+  )
+  assert subprocess.run(command, shell=True, cwd=ROOT).returncode == code
