@@ -79,7 +79,7 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_read(tmp_path, damage,
   damage(rng.choice([*files, last.with_suffix(".sha256")]), rng)
   with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
     assert_is(checkpoints.restore([CELL]), 1)
-  assert (tmp_path / "lanes-1.damaged").is_dir()
+  assert (tmp_path / "lanes-1.set_aside.1").is_dir()
   checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(5))])
   assert_is(checkpoints.restore([CELL]), 5)
 
