@@ -187,14 +187,17 @@ class TrialFiles(Watcher):
     return not (probed and (kept or not self._keep_weights))
 
   def _remove_checkpoints(self) -> None:
-    """Removes what is needed only while a run lasts; what was set aside stays."""
+    """Removes what is needed only while a run lasts; what was set aside stays.
+
+    Digests go first: a part of a checkpoint that has none is not taken for damage.
+    """
     path = self._directory.path / ENDED
-    for each in path.iterdir() if path.exists() else ():
-      if ".set_aside." in each.name:
-        continue
+    there = list(path.iterdir()) if path.exists() else []
+    unneeded = [each for each in there if ".set_aside." not in each.name]
+    for each in sorted(unneeded, key=lambda each: each.suffix != ".sha256"):
       if each.is_dir():
         shutil.rmtree(each)
       else:
         each.unlink()
-    if path.exists() and not any(path.iterdir()):
+    if len(unneeded) == len(there) and path.exists():
       path.rmdir()
