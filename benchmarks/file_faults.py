@@ -28,6 +28,7 @@ import importlib
 import io
 import os
 import pathlib
+import random
 import runpy
 import shutil
 import signal
@@ -56,23 +57,23 @@ EXPERIMENTS = {
   ),
   "boolean_sample_complexity": (
     "--models=tests.test_erm:Logistic", "--contexts=4", "--sparsity=1", "--num_test=50",
-    "--sample_sizes=8", "--max_steps=40",
+    "--sample_sizes=8", "--max_steps=20",
   ),
   "parity": (
     "--models=tests.test_erm:Logistic", "--contexts=4", "--sparsity=2", "--num_test=50",
-    "--batch_size=16", "--max_steps=40",
+    "--batch_size=16", "--max_steps=20",
   ),
   "attention_weights": (
     "--length=3", "--token_dim=2", "--num_samples=64", "--batch_size=16",
-    "--num_test=50", "--max_epochs=4", "--learning_rate=0.01",
+    "--num_test=50", "--max_epochs=2", "--learning_rate=0.01",
   ),
   "fourier_generalisation": (
     "--lengths=6", "--components=2", "--degrees=1", "--sample_size=24",
-    "--batch_size=12", "--check_every=20", "--max_steps=80", "--stop_loss=0.5",
+    "--batch_size=12", "--check_every=10", "--max_steps=20", "--stop_loss=0.5",
   ),
   "chain_of_thought": (
     "--lengths=6", "--sample_sizes=8", "--modes=one_pass", "--num_test=50",
-    "--check_every=10", "--max_steps=40",
+    "--check_every=10", "--max_steps=20",
   ),
 }  # fmt: skip
 FAULTS = ("kill", "full", "eio")
@@ -281,9 +282,10 @@ def main(argv: Sequence[str]) -> None:
   every, number = FLAGS.every, FLAGS.number
   trier = Trier(experiment, scratch)
   count = len(trier.operations)
-  chosen: Sequence[int] = range(1, count + 1, every)
+  chosen = list(range(1, count + 1, every))
   if number:
     chosen = np.linspace(1, count, number + 2)[1:-1].astype(int).tolist()
+  random.Random(0).shuffle(chosen)  # a part of them says something of the whole
   results = scratch / f"{experiment}.csv"
   header = ["fault", "at", "operation", "path", "code", "wrong"]
   done: dict[tuple[str, int], list[str]] = {}
