@@ -1,6 +1,7 @@
 """Trials in progress on disk: what is saved is what is read, or it is set aside."""
 
 import dataclasses
+import errno
 import json
 import random
 import shutil
@@ -9,12 +10,14 @@ import subprocess
 import chex
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from sepfx.ensembles import InProgress, Watcher, run
 from sepfx.ensembles import checkpoints as checkpoints_module
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import Interrupted
 from sepfx.models import Transformer
 from tests import small
@@ -209,6 +212,29 @@ def test_one_that_cannot_be_written_leaves_those_before(tmp_path):
   with pytest.raises(OSError, match="lanes-1"):
     checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(2))])
   assert_is(checkpoints.restore([CELL]), 1)
+
+
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_a_directory_that_is_moved_while_one_is_written(
+  tmp_path, monkeypatch, begun_anew
+):
+  path, states = tmp_path / "run", states_of(1)
+  save = ocp.Checkpointer.save
+
+  def moved_on_the_way(self, *arguments, **settings):
+    path.rename(tmp_path / "moved")
+    if begun_anew:
+      RunDirectory(path).__exit__()
+      save(self, *arguments, **settings)
+    else:
+      raise FileNotFoundError(errno.ENOENT, "No such file or directory", "states")
+
+  with RunDirectory(path) as directory:
+    checkpoints = Checkpoints(path / "checkpoints", 60, directory=directory)
+    monkeypatch.setattr(ocp.Checkpointer, "save", moved_on_the_way)
+    with pytest.raises(OSError, match="run was removed or moved while this run"):
+      checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states)])
+  assert Checkpoints(path / "checkpoints", 60).restore([CELL]) == {}
 
 
 class Steps(Watcher):

@@ -83,8 +83,7 @@ class Checkpoints:
     self._last_save = time.monotonic()
     if not in_progress:
       return
-    if self._directory is not None:
-      self._directory.check_held()
+    self._check_held()
     number = self._agreed_latest() + 1
     path = self._path / f"lanes-{number}"
     tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
@@ -105,14 +104,21 @@ class Checkpoints:
       hosts.wait_for_all()
       with _plain(path) as plain, naming(path), _checkpointer() as checkpointer:
         checkpointer.save(plain / "states", args=ocp.args.StandardSave(tree))
+      self._check_held()
       if hosts.is_primary():
         write_whole(path / "header.json", json.dumps(header, indent=2) + "\n")
         write_whole(path.with_suffix(".sha256"), _digests(path))
         self._remove_old(number)
     except OSError:
+      self._check_held()  # says more than that a file is not there
       raise
     except Exception as error:  # orbax and tensorstore raise many kinds
+      self._check_held()
       raise OSError(f"the checkpoint {path} could not be written: {error}") from error
+
+  def _check_held(self) -> None:
+    if self._directory is not None:
+      self._directory.check_held()
 
   def restore(self, cells: Sequence[Cell]) -> dict[TrialOf, State]:
     """Returns the states last saved of these cells' trials, in NumPy.
