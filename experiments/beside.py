@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from experiments.merging import differing_axes
 from experiments.settings import Chosen, from_stored
 from sepfx.ensembles import Cell, Records, joined, load
+from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
 from sepfx.errors import InvalidSetting, require
 
@@ -35,12 +36,14 @@ def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -
     cells: settings -> grid.
 
   Raises:
-    InvalidSetting: if there is no complete run of that study.
+    InvalidSetting: if there is no complete run of that study, or it is damaged.
   """
   try:
     records = load(path)
     chosen = from_stored(settings, records.settings)
-    return Part(records, cells(chosen), chosen)
+    own = cells(chosen)
+    check_rows(records, own, path)
+    return Part(records, own, chosen)
   except InvalidSetting as error:
     takes = f"directories of complete runs ({error})"
     raise InvalidSetting("beside", path, takes) from error

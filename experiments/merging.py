@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +45,21 @@ def merged(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
   before = {**there.values, **there.further}
   added = {k: before[k][0] for k in whole.axes if k not in there.axes}
   return whole, added
+
+
+def identity(whole: Chosen) -> str:
+  """A digest of what a run that grows cannot change, in which no two trials differ.
+
+  The rest is in the names of cells, or changes no trial but how long it lasts.
+  """
+  kinds = {field.name: field.metadata["kind"] for field in fields(whole.cls).values()}
+  fixed = {
+    name: repr(values)
+    for name, values in {**whole.values, **whole.further}.items()
+    if name not in whole.axes and kinds.get(name) not in ("budget", "count", "free")
+  }
+  text = json.dumps([fixed, sorted(whole.axes)], sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _merged(there: tuple, here: tuple, kind: Kind) -> tuple:

@@ -134,6 +134,7 @@ class Request(NamedTuple):
     own: the cells to run.
     cells: all that stand in the directory or will, in the order of the records.
     settings: of all of them, for config.json.
+    identity: what tells this run from others whose cells have the same names.
     seed: of everything random.
     num_trials: of each of the cells to run.
     added: axes that what is there does not have yet, see `TrialFiles`.
@@ -144,6 +145,7 @@ class Request(NamedTuple):
   own: Sequence[Cell]
   cells: Sequence[Cell]
   settings: dict[str, Any]
+  identity: str
   seed: int
   num_trials: int
   added: dict[str, Any]
@@ -272,7 +274,12 @@ def recorded(
         lanes=FLAGS.lanes,
         finished=every - missing,
         watchers=watchers,
-        keeper=Checkpoints(path / "checkpoints", FLAGS.checkpoint_every_seconds),
+        keeper=Checkpoints(
+          path / "checkpoints",
+          FLAGS.checkpoint_every_seconds,
+          run=request.identity,
+          directory=directory,
+        ),
         stopping=lambda: stop.requested,
         programs=programs,
         probe=request.probe,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from absl import flags
 
 from sepfx import specifications
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 
 flags.disclaim_key_flags()
 
@@ -191,24 +191,51 @@ def from_flags(
 
 
 def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
-  """Reads the settings of a config.json; what it lacks takes its default."""
-  known = fields(cls)
+  """Reads the settings of a config.json; what it lacks takes its default.
+
+  Raises:
+    InvalidSetting: for a value that the setting does not take.
+  """
+  known, hints = fields(cls), typing.get_type_hints(cls)
   chosen: dict[str, tuple] = {}
   # In the order that they are stored in: it is that of axes, and so of columns.
   for flag in sorted(known, key=[*stored, *known].index):
     field, value = known[flag], stored.get(flag, known[flag].default)
-    kind = field.metadata["kind"]
+    kind, annotation = field.metadata["kind"], hints[field.name]
+    several = isinstance(value, list | tuple)
+    own = tuple(value) if several else (value,)
     if kind == "list":
-      chosen[field.name] = (tuple(value),)
+      (element, *_) = typing.get_args(annotation)
+      proper = several and all(_is_of(member, element, flag) for member in own)
     else:
-      several = isinstance(value, list | tuple)
-      chosen[field.name] = tuple(value) if several else (value,)
+      one = len(own) == 1 or (kind in ("axis", "grid") and len(own) > 1)
+      proper = one and all(_is_of(member, annotation, flag) for member in own)
+    shown = f"a config.json with {flag} = {value!r}"
+    require(proper, "output_dir", shown, f"one with values that {flag} takes")
+    chosen[field.name] = (own,) if kind == "list" else own
+  for name, value in stored.items():
+    members = value if isinstance(value, list) else [value]
+    proper = bool(members) and all(isinstance(m, int | float | str) for m in members)
+    shown = f"a config.json with {name} = {value!r}"
+    takes = f"one with numbers or texts as {name}"
+    require(name in known or proper, "output_dir", shown, takes)
   further = {
     name: tuple(value) if isinstance(value, list) else (value,)
     for name, value in stored.items()
     if name not in known and name not in _FORMER
   }
   return Chosen(cls, chosen, further)
+
+
+def _is_of(value: Any, annotation: Any, flag: str) -> bool:
+  """Whether a value of a config.json is one that a flag could have given."""
+  if value is not None and not isinstance(value, int | float | str):
+    return False
+  try:
+    text = specifications.canonical(value)
+    return bool(specifications.value_of(text, annotation, flag) == value)
+  except InvalidSetting:
+    return False
 
 
 def ordered(values: Sequence) -> tuple:

@@ -199,6 +199,7 @@ def run(study: Study, chosen: Chosen) -> None:
       own=own,
       cells=cells,
       settings=whole.stored(),
+      identity=merging.identity(whole),
       seed=seed,
       num_trials=count,
       added=added,

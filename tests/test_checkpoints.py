@@ -1,17 +1,23 @@
 """Trials in progress on disk: what is saved is what is read, or it is set aside."""
 
 import dataclasses
+import errno
+import json
 import random
+import shutil
 import subprocess
 
 import chex
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from sepfx.ensembles import InProgress, Watcher, run
+from sepfx.ensembles import checkpoints as checkpoints_module
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import Interrupted
 from sepfx.models import Transformer
 from tests import small
@@ -30,8 +36,8 @@ def states_of(value, num_lanes=3):
   )
 
 
-def saved(path, *values):
-  checkpoints = Checkpoints(path, every_seconds=60)
+def saved(path, *values, **settings):
+  checkpoints = Checkpoints(path, every_seconds=60, **settings)
   for value in values:
     group = InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(value))
     checkpoints.save([group])
@@ -79,9 +85,117 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_read(tmp_path, damage,
   damage(rng.choice([*files, last.with_suffix(".sha256")]), rng)
   with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
     assert_is(checkpoints.restore([CELL]), 1)
-  assert (tmp_path / "lanes-1.damaged").is_dir()
+  assert (tmp_path / "lanes-1.set_aside.1").is_dir()
   checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(5))])
   assert_is(checkpoints.restore([CELL]), 5)
+
+
+def header_without(key):
+  def spoil(path):
+    file = path / "header.json"
+    header = json.loads(file.read_text())
+    del header["lanes"][0][key]
+    file.write_text(json.dumps(header))
+
+  return spoil
+
+
+def header_of(content):
+  return lambda path: (path / "header.json").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+  "spoil",
+  [
+    header_of(b"not JSON"),
+    header_of(b"\xff\xfe"),
+    header_of(b"{}"),
+    header_of(b"5"),
+    header_of(b'{"run": "", "lanes": 3}'),
+    header_of(b'{"run": "", "lanes": [{"trials": [5], "leaves": []}]}'),
+    header_of(b'{"run": "", "lanes": [{"trials": [["m", "0"]], "leaves": []}]}'),
+    header_of(b'{"run": "", "lanes": [{"trials": [], "leaves": [[[3], "float33"]]}]}'),
+    header_without("trials"),
+    header_without("leaves"),
+    lambda path: (path / "header.json").unlink(),
+  ],
+)
+def test_a_header_of_another_form_is_damage(tmp_path, spoil):
+  checkpoints = saved(tmp_path, 1, 2)
+  path = tmp_path / "lanes-1"
+  spoil(path)
+  # As if it had been written so.
+  path.with_suffix(".sha256").write_text(checkpoints_module._digests(path))
+  with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
+    assert_is(checkpoints.restore([CELL]), 1)
+
+
+def alone(digests):
+  shutil.rmtree(digests.with_suffix(""))
+  digests.write_bytes(b"")
+
+
+def a_directory(digests):
+  digests.unlink()
+  digests.mkdir()
+
+
+@pytest.mark.parametrize(
+  "spoil",
+  [
+    lambda digests: digests.write_bytes(b"\xff\x00"),
+    lambda digests: digests.write_bytes(b""),
+    lambda digests: shutil.rmtree(digests.with_suffix("")),
+    alone,
+    a_directory,
+  ],
+)
+def test_digests_that_are_none_are_damage(tmp_path, spoil):
+  checkpoints = saved(tmp_path, 1, 2)
+  spoil(tmp_path / "lanes-1.sha256")
+  with pytest.warns(UserWarning, match="lanes-1 is damaged: set aside"):
+    assert_is(checkpoints.restore([CELL]), 1)
+
+
+def test_the_same_number_damaged_twice(tmp_path):
+  checkpoints = saved(tmp_path, 1, 2)
+  for number in (1, 2):
+    (tmp_path / "lanes-1/header.json").write_text("")
+    with pytest.warns(UserWarning, match=rf"set aside as lanes-1\.set_aside\.{number}"):
+      assert_is(checkpoints.restore([CELL]), 1)
+    saved(tmp_path, 5)
+  assert_is(checkpoints.restore([CELL]), 5)
+
+
+def test_one_of_another_run_is_set_aside(tmp_path):
+  saved(tmp_path, 1, run="of seed 0")
+  seed_1 = Checkpoints(tmp_path, 60, run="of seed 1")
+  with pytest.warns(UserWarning, match="lanes-0 is of a run with other settings: set as"):
+    assert seed_1.restore([CELL]) == {}
+  assert (tmp_path / "lanes-0.set_aside.1").is_dir()
+  assert seed_1.restore([CELL]) == {}  # and says so once
+
+
+def test_one_of_an_earlier_version_is_set_aside(tmp_path):
+  checkpoints = saved(tmp_path, 1)
+  path = tmp_path / "lanes-0"
+  header = json.loads((path / "header.json").read_text())
+  (path / "header.json").write_text(json.dumps(header["lanes"]))
+  path.with_suffix(".sha256").write_text(checkpoints_module._digests(path))
+  with pytest.warns(UserWarning, match="is of an earlier version, .*: set aside"):
+    assert checkpoints.restore([CELL]) == {}
+
+
+def test_trials_that_nobody_asks_for_are_ignored(tmp_path):
+  checkpoints = saved(tmp_path, 1)
+  other = dataclasses.replace(CELL, axes={"rate": 1})
+  assert checkpoints.restore([other]) == {}
+
+
+@pytest.mark.parametrize("name", ["a[1]", "b*", "c?d", "e f%20#"])
+def test_any_name_of_a_directory_will_do(tmp_path, name):
+  checkpoints = saved(tmp_path / name, 1, 2)
+  assert_is(checkpoints.restore([CELL]), 2)
 
 
 def test_one_cut_short_is_not_read(tmp_path):
@@ -98,6 +212,29 @@ def test_one_that_cannot_be_written_leaves_those_before(tmp_path):
   with pytest.raises(OSError, match="lanes-1"):
     checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states_of(2))])
   assert_is(checkpoints.restore([CELL]), 1)
+
+
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_a_directory_that_is_moved_while_one_is_written(
+  tmp_path, monkeypatch, begun_anew
+):
+  path, states = tmp_path / "run", states_of(1)
+  save = ocp.Checkpointer.save
+
+  def moved_on_the_way(self, *arguments, **settings):
+    path.rename(tmp_path / "moved")
+    if begun_anew:
+      RunDirectory(path).__exit__()
+      save(self, *arguments, **settings)
+    else:
+      raise FileNotFoundError(errno.ENOENT, "No such file or directory", "states")
+
+  with RunDirectory(path) as directory:
+    checkpoints = Checkpoints(path / "checkpoints", 60, directory=directory)
+    monkeypatch.setattr(ocp.Checkpointer, "save", moved_on_the_way)
+    with pytest.raises(OSError, match="run was removed or moved while this run"):
+      checkpoints.save([InProgress([(CELL.name, 4), None, (CELL.name, 2)], states)])
+  assert Checkpoints(path / "checkpoints", 60).restore([CELL]) == {}
 
 
 class Steps(Watcher):

@@ -3,19 +3,22 @@
 The long ones carry the marker `faults`, which the default run leaves out.
 """
 
+import csv
 import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
-from tests.programs import complete, finish, start
+from tests.programs import ROOT, complete, finish, start
 
 GRID = (
   "--models=tests.small:transformer,tests.small:ffn,tests.small:gru", "--lengths=3,4",
@@ -195,6 +198,45 @@ def test_a_directory_that_becomes_unwritable(tmp_path, cache, lasting):
     directory.chmod(0o755)
   complete(run, *LASTING, cache=cache, launcher=drop)
   assert (run / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_a_directory_that_is_moved_during_a_run(tmp_path, cache, lasting, begun_anew):
+  run, moved = tmp_path / "run", tmp_path / "moved"
+  process = start(run, *LASTING, cache=cache)
+  await_checkpoint(run, process)
+  run.rename(moved)
+  other = start(run, *LASTING, cache=cache) if begun_anew else None
+  code, errors = finish(process)
+  assert code == 74, errors
+  assert f"{run} was removed or moved while this run was using it" in errors
+  if other:
+    assert finish(other)[0] == 0
+    assert (run / "trials.csv").read_bytes() == lasting
+  else:
+    assert not run.exists()
+  complete(moved, *LASTING, cache=cache)
+  assert (moved / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", ["kill", "full", "eio"])
+@pytest.mark.parametrize(
+  ("experiment", "number"), [("sample_complexity", 6), ("boolean_sample_complexity", 1)]
+)
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_file_operations_that_are_struck(tmp_path, experiment, number, fault):
+  """A sample of what `benchmarks.file_faults` tries, spread evenly over a run."""
+  command = [
+    sys.executable, "-m", "benchmarks.file_faults", f"--experiment={experiment}",
+    f"--number={number}", f"--faults={fault}", f"--faults_dir={tmp_path}",
+  ]  # fmt: skip
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout + done.stderr
+  with open(tmp_path / f"{experiment}.csv") as file:
+    tried = [row for row in csv.DictReader(file) if row["operation"]]
+  assert tried
 
 
 def together(path, count, *arguments, launchers=None, **settings):

@@ -234,11 +234,17 @@ def test_a_trial_that_contradicts_its_records_ends_the_run(tmp_path, at_once):
   shutil.copytree(at_once, directory)
   path = directory / "trials.csv"
   lines = path.read_text().splitlines(keepends=True)
-  row = next(k for k, line in enumerate(lines) if line.endswith("reached\n"))
-  fields = lines[row].split(",")
-  fields[-2] = "32" if fields[-2] != "32" else "64"
-  lines[row] = ",".join(fields)
+  # Row and curve both say that a threshold was reached at the first check.
+  records = sepfx.load(at_once)
+  table = records.table
+  later = (table["outcome"] == "reached") & (table["samples"] > 32)
+  index = int(np.argmax(later & (table["threshold"] == 0.9)))
+  row = index + 1
+  lines[row] = lines[row].replace(f",{table['samples'][index]},", ",32,")
   path.write_text("".join(lines))
+  curves = dict(records.all_curves)
+  curves[records.name_of(table[index])]["loss"][0] = 0.85
+  np.savez_compressed(directory / "curves.npz", **curves)
   with pytest.raises(Contradiction, match="ran again and came to"):
     run(directory, *WHOLE, "--probes=norms")
   assert lines[row] in path.read_text()

@@ -1,14 +1,20 @@
 """What stands on disk: written once, read back, protected."""
 
+import contextlib
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
-from sepfx.ensembles import Result
+from sepfx.ensembles import InProgress, Result
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
@@ -20,7 +26,8 @@ SETTINGS = {"seed": 0, "lengths": [3]}
 
 
 def result(trial, samples=80):
-  curve = small.losses([80, 160], [1.5, 0.5], [True, False])
+  at = 80 * np.arange(1, 61)
+  curve = small.losses(at, np.where(at < samples, 1.5, 0.8), at < 4000)
   passages = [Passage(0.9, samples, "reached"), Passage(0.7, 4800, "censored")]
   return Result(CELL, trial, passages, curve)
 
@@ -68,7 +75,7 @@ def test_records_survive_and_are_sorted(opened, tmp_path):
     "qstr,m,3,0,0.7,4800,censored",
   ]
   (curve,) = records.curves(model="m", length=3, trial=2)
-  assert curve["loss"].tolist() == [1.5, 0.5]
+  np.testing.assert_array_equal(curve, result(2).curve)
   with np.load(tmp_path / "run/curves.npz") as stored:
     assert sorted(stored) == [name(0), name(1), name(2)]
   assert not (tmp_path / "run/checkpoints").exists()
@@ -135,6 +142,106 @@ def test_a_directory_of_something_else_is_refused(tmp_path):
     RunDirectory(tmp_path)
   (tmp_path / "config.json").write_text("{}")
   with pytest.raises(InvalidSetting, match=r"takes a config\.json that sepfx wrote"):
+    RunDirectory(tmp_path)
+
+
+def test_what_is_refused_is_left_as_it_is(tmp_path):
+  (tmp_path / "notes.txt").write_text("mine")
+  for content in ("", "{}"):
+    if content:
+      (tmp_path / "config.json").write_text(content)
+    there = sorted(tmp_path.iterdir())
+    with pytest.raises(InvalidSetting):
+      RunDirectory(tmp_path)
+    assert sorted(tmp_path.iterdir()) == there
+
+
+def test_one_killed_before_its_config_was_written_is_new(tmp_path):
+  (tmp_path / "run").mkdir()
+  (tmp_path / "run/.config.json.partial").write_text('{"layout": ')
+  with RunDirectory(tmp_path / "run") as directory:
+    assert directory.stored is None
+    TrialFiles(directory, [CELL])
+  with RunDirectory(tmp_path / "run") as directory:
+    TrialFiles(directory, [CELL])
+    directory.begin(SETTINGS, {})
+  with RunDirectory(tmp_path / "run") as directory:
+    assert directory.stored["settings"] == SETTINGS
+
+
+@pytest.mark.parametrize(
+  "wrong",
+  [
+    {"settings": None},
+    {"starts": 5},
+    {"starts": [None]},
+    {"starts": [{"versions": 1}]},
+    {"columns": 3},
+    {"columns": {"task": "complex"}},
+    {"columns": {"task": []}},
+    {"layout": "2"},
+  ],
+)
+def test_a_config_of_another_form_is_refused(opened, tmp_path, wrong):
+  opened()
+  path = tmp_path / "run/config.json"
+  stored = json.loads(path.read_text())
+  path.write_text(json.dumps({**stored, **wrong}))
+  (name,) = wrong
+  with pytest.raises(InvalidSetting, match=f"sepfx wrote .*its {name} is of another"):
+    opened()
+
+
+@pytest.mark.parametrize("moved", [True, False])
+@pytest.mark.parametrize("begun_anew", [True, False])
+def test_a_directory_that_goes_away_is_not_written_to(tmp_path, moved, begun_anew):
+  path = tmp_path / "run"
+  with RunDirectory(path) as directory:
+    files = TrialFiles(directory, [CELL])
+    directory.begin(SETTINGS, {})
+    files.ended(result(0))
+    if moved:
+      path.rename(tmp_path / "moved")
+    else:
+      shutil.rmtree(path)
+    other = RunDirectory(path) if begun_anew else contextlib.nullcontext()
+    with other:
+      there = sorted(path.rglob("*"))
+      checkpoints = Checkpoints(path / "checkpoints", 60, directory=directory)
+      states = jax.tree.map(
+        lambda a: np.zeros((1, *a.shape), a.dtype), CELL.trial.state_shapes()
+      )
+      group = InProgress([(CELL.name, 1)], states)
+      for writes in (
+        lambda: files.ended(result(1)),
+        lambda: directory.append("trials.csv", "a row"),
+        lambda: directory.write("summary.json", "{}"),
+        lambda: checkpoints.save([group]),
+        files.complete,
+      ):
+        with pytest.raises(OSError, match="run was removed or moved while this run"):
+          writes()
+      assert sorted(path.rglob("*")) == there
+
+
+@pytest.mark.parametrize("name", ["summary.json", "trials.csv"])
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch, name):
+  def full(_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  with RunDirectory(tmp_path / "run") as directory:
+    monkeypatch.setattr(os, "fsync", full)
+    writes = directory.append if name == "trials.csv" else directory.write
+    with pytest.raises(OSError, match=f"No space left on device: '.*run/{name}'"):
+      writes(name, "text")
+
+
+def test_a_disk_that_is_full_when_a_run_begins_is_no_bad_setting(tmp_path, monkeypatch):
+  def full(path, mode):
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+  monkeypatch.setattr("builtins.open", full)
+  with pytest.raises(OSError, match=r"No space left on device: '.*\.lock'"):
     RunDirectory(tmp_path)
 
 

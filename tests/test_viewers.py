@@ -21,7 +21,7 @@ STEPS = np.array([5, 5])
 
 
 def result(trial):
-  curve = small.losses([80, 160, 240], [1.5, 0.8, 0.5], [True, False, True])
+  curve = small.losses([80, 160, 240], [1.5, 0.95, 0.5], [True, False, True])
   return Result(CELL, trial, [Passage(tau, 240, "reached") for tau in (0.9, 0.7)], curve)
 
 

@@ -2,19 +2,24 @@
 
 A checkpoint is `lanes-<number>/`, written by orbax, all processes taking part, and then
 `lanes-<number>.sha256`, a digest of each of its files. One without digests was cut
-short; one whose digests differ was damaged. The last two are kept.
+short; one whose digests differ was damaged. The last two are kept. Its `header.json` says
+which run it is of, which trials' states it holds, and their shapes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import json
 import pathlib
 import re
 import shutil
+import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,12 +27,19 @@ import orbax.checkpoint as ocp
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.run_directory import write_whole
+from sepfx.ensembles.run_directory import (
+  RunDirectory,
+  naming,
+  set_aside,
+  write_whole,
+)
 from sepfx.ensembles.watchers import InProgress, TrialOf
 from sepfx.training import State
 
 _KEPT = 2
 _NAME = re.compile(r"lanes-(\d+)\.sha256")
+# Of what a run that has no settings of its own saves.
+_UNNAMED = ""
 
 
 class Checkpoints:
@@ -36,15 +48,26 @@ class Checkpoints:
   In a run of several processes all of them see the same directory.
   """
 
-  def __init__(self, path: pathlib.Path, every_seconds: float):
+  def __init__(
+    self,
+    path: pathlib.Path,
+    every_seconds: float,
+    *,
+    run: str = _UNNAMED,
+    directory: RunDirectory | None = None,
+  ):
     """Reads and writes nothing yet.
 
     Args:
       path: where; created when there is something to save.
       every_seconds: time from one save to the next.
+      run: what tells its trials from those of other runs whose cells have the same names.
+      directory: that it is in, if this process holds one: nothing is written when that
+        is held no longer.
     """
     self._path = path.absolute()
     self._every = every_seconds
+    self._run, self._directory = run, directory
     self._last_save = time.monotonic()
 
   def due(self) -> bool:
@@ -60,10 +83,11 @@ class Checkpoints:
     self._last_save = time.monotonic()
     if not in_progress:
       return
+    self._check_held()
     number = self._agreed_latest() + 1
     path = self._path / f"lanes-{number}"
     tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
-    header = [
+    groups = [
       {
         "trials": list(group.trials),
         "leaves": [
@@ -72,35 +96,43 @@ class Checkpoints:
       }
       for group in in_progress
     ]
+    header = {"run": self._run, "lanes": groups}
     try:
       if hosts.is_primary():
-        self._path.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(path, ignore_errors=True)  # cut short by a kill
+        path.mkdir(parents=True)
       hosts.wait_for_all()
-      with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        checkpointer.save(path / "states", args=ocp.args.StandardSave(tree))
+      with _plain(path) as plain, naming(path), _checkpointer() as checkpointer:
+        checkpointer.save(plain / "states", args=ocp.args.StandardSave(tree))
+      self._check_held()
       if hosts.is_primary():
         write_whole(path / "header.json", json.dumps(header, indent=2) + "\n")
         write_whole(path.with_suffix(".sha256"), _digests(path))
         self._remove_old(number)
     except OSError:
+      self._check_held()  # says more than that a file is not there
       raise
     except Exception as error:  # orbax and tensorstore raise many kinds
+      self._check_held()
       raise OSError(f"the checkpoint {path} could not be written: {error}") from error
+
+  def _check_held(self) -> None:
+    if self._directory is not None:
+      self._directory.check_held()
 
   def restore(self, cells: Sequence[Cell]) -> dict[TrialOf, State]:
     """Returns the states last saved of these cells' trials, in NumPy.
 
-    A checkpoint that is damaged is set aside with a warning (its name gets the ending
-    ".damaged"), and the one before it read.
+    A checkpoint that is damaged, or of another run, is set aside with a warning, and the
+    one before it read.
     """
     if hosts.is_primary():
-      self._set_damaged_aside()
+      self._set_unusable_aside()
     number = self._agreed_latest()
     if number < 0:
       return {}
     path = self._path / f"lanes-{number}"
-    header = json.loads((path / "header.json").read_text())
+    groups = json.loads((path / "header.json").read_bytes())["lanes"]
     try:
       template = {
         "lanes": [
@@ -110,15 +142,17 @@ class Checkpoints:
               for shape, dtype in group["leaves"]
             ]
           }
-          for group in header
+          for group in groups
         ]
       }
-      with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+      with _plain(path) as plain, _checkpointer() as checkpointer:
         restored = checkpointer.restore(
-          path / "states", args=ocp.args.StandardRestore(template)
+          plain / "states", args=ocp.args.StandardRestore(template)
         )
-      return _states(header, restored["lanes"], cells)
-    except (KeyError, ValueError) as error:  # undamaged, but another form of state
+      return _states(groups, restored["lanes"], cells)
+    except Exception as error:  # undamaged, but another form of state: of many kinds
+      if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        raise
       warnings.warn(
         f"{path} is of other versions, its trials start anew: {error}", stacklevel=2
       )
@@ -136,33 +170,87 @@ class Checkpoints:
     return int(hosts.from_primary(np.array(latest)))
 
   def _remove_old(self, latest: int) -> None:
-    for file in list(self._path.glob("lanes-*")):
-      match = re.match(r"lanes-(\d+)", file.name)
-      if match and int(match[1]) <= latest - _KEPT and not file.name.endswith(".damaged"):
+    old = [number for number in self._numbers() if number <= latest - _KEPT]
+    for number in old:  # digests first: what has none is not read
+      (self._path / f"lanes-{number}.sha256").unlink()
+    for file in list(self._path.iterdir()):
+      match = re.fullmatch(r"lanes-(\d+)", file.name)
+      if match and int(match[1]) <= latest - _KEPT:
         shutil.rmtree(file) if file.is_dir() else file.unlink()
 
-  def _set_damaged_aside(self) -> None:
+  def _set_unusable_aside(self) -> None:
     for number in reversed(self._numbers()):
       path = self._path / f"lanes-{number}"
-      digests = path.with_suffix(".sha256")
-      if digests.read_text() == _digests(path):
+      why = self._why_unusable(path)
+      if not why:
         return
+      # Digests first: what has none is not read.
+      set_aside(path.with_suffix(".sha256"))
+      target = set_aside(path) if path.exists() else path
       warnings.warn(
-        f"{path} is damaged: set aside, and the checkpoint before it used",
-        stacklevel=2,
+        f"{path} {why}: set aside as {target.name}, and the checkpoint before it used",
+        stacklevel=3,
       )
-      digests.replace(digests.with_suffix(".sha256.damaged"))
-      if path.exists():
-        path.replace(path.with_suffix(".damaged"))
+
+  def _why_unusable(self, path: pathlib.Path) -> str:
+    """What is said of a checkpoint that cannot be used; "" of one that can."""
+    digests = path.with_suffix(".sha256")
+    whole = digests.is_file() and path.is_dir()
+    if not whole or digests.read_bytes() != _digests(path).encode():
+      return "is damaged"
+    try:
+      header = json.loads((path / "header.json").read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+      return "is damaged"
+    if isinstance(header, list):
+      return "is of an earlier version, which did not say of which run"
+    if not isinstance(header, dict) or not _is_proper(header.get("lanes")):
+      return "is damaged"
+    return "" if header.get("run") == self._run else "is of a run with other settings"
+
+
+def _is_proper(groups: Any) -> bool:
+  """Whether a header's groups are of the form that `save` gives them."""
+  try:
+    for group in groups:
+      for trial in group["trials"]:
+        if trial is not None:
+          cell, index = trial
+          if not (isinstance(cell, str) and type(index) is int):
+            return False
+      for shape, dtype in group["leaves"]:
+        jax.ShapeDtypeStruct(tuple(map(int, shape)), np.dtype(dtype))
+  except (TypeError, ValueError, KeyError):
+    return False
+  return isinstance(groups, list)
+
+
+def _checkpointer() -> ocp.Checkpointer:
+  return ocp.Checkpointer(ocp.StandardCheckpointHandler())
+
+
+@contextlib.contextmanager
+def _plain(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A path to the same directory without `*`, `?` and `[`.
+
+  orbax looks for its files by patterns that begin with the path.
+  """
+  if glob.escape(str(path)) == str(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory(prefix="sepfx-") as directory:
+    link = pathlib.Path(directory) / "checkpoint"
+    link.symlink_to(path, target_is_directory=True)
+    yield link
 
 
 def _states(
-  header: Sequence[dict], lanes: Sequence[dict], cells: Sequence[Cell]
+  groups: Sequence[dict], lanes: Sequence[dict], cells: Sequence[Cell]
 ) -> dict[TrialOf, State]:
   """The states of these cells' trials; raises ValueError if one is of another form."""
   shapes = {cell.name: cell.trial.state_shapes() for cell in cells}
   states: dict[TrialOf, State] = {}
-  for group, saved in zip(header, lanes, strict=True):
+  for group, saved in zip(groups, lanes, strict=True):
     for lane, trial in enumerate(group["trials"]):
       if trial is None or trial[0] not in shapes:  # idle; or nobody asks for it today
         continue

@@ -87,7 +87,10 @@ def parse_value(text: str, kind: type) -> Any:
     if text not in ("True", "False"):
       raise ValueError(f"{text!r} is neither True nor False")
     return text == "True"
-  return kind(text)
+  value = kind(text)
+  if kind is int and not -(2**63) <= value < 2**63:
+    raise ValueError(f"{text} is no integer of 64 bits")
+  return value
 
 
 def table(rows: Iterable[tuple], types: Columns) -> np.ndarray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -13,15 +15,19 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import jax
 
+from sepfx.ensembles.records import TYPES
 from sepfx.errors import InvalidSetting
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 CONFIG = "config.json"
+_LOCK = ".lock"
+# A disk's, not the user's: the same command goes on when it is mended.
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # 1 had no types of columns; lists stood for the settings that a grid runs over, only.
 LAYOUT = 2
 
@@ -59,8 +65,10 @@ class RunDirectory:
         holds something else.
     """
     self.path = pathlib.Path(path)
+    self._read_config()  # before anything is written into a directory of something else
     self._lock = self._open()
     try:
+      self.check_held()
       self.stored = self._read_config()
     except BaseException:
       self._lock.close()
@@ -73,25 +81,64 @@ class RunDirectory:
     self._lock.close()
 
   def write(self, name: str, content: bytes | str) -> None:
-    """Writes a file so that a reader, or a crash, sees all of it or the old one."""
+    """Writes a file so that a reader, or a crash, sees all of it or the old one.
+
+    Raises:
+      OSError: if it cannot be written, or the directory is no longer this run's.
+    """
+    self.check_held()
     write_whole(self.path / name, content)
+
+  def append(self, name: str, text: str) -> None:
+    """Writes at the end of a file; a crash may leave a part of the text there.
+
+    Raises:
+      OSError: as `write`.
+    """
+    self.check_held()
+    path = self.path / name
+    with naming(path), open(path, "ab") as file:
+      file.write(text.encode())
+      file.flush()
+      os.fsync(file.fileno())
+
+  def check_held(self) -> None:
+    """Raises OSError if the directory was removed or moved since it was opened.
+
+    Another run may have begun at its path: what is written there would be taken for its.
+    """
+    try:
+      there = os.stat(self.path / _LOCK)
+      held = os.path.samestat(there, os.fstat(self._lock.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+      held = False
+    if not held:
+      raise OSError(
+        f"{self.path} was removed or moved while this run was using it; "
+        "this run writes nothing more there"
+      )
 
   def _open(self) -> IO:
     """Creates the directory and locks it; the lock dies with the process."""
+    path = self.path / _LOCK
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      lock = open(self.path / ".lock", "w")  # noqa: SIM115
+      lock = open(path, "w")  # noqa: SIM115
     except OSError as error:
-      raise InvalidSetting(
-        "output_dir", str(self.path), f"a directory that can be written ({error})"
-      ) from error
+      if error.errno in _OF_THE_DISK:
+        raise
+      takes = f"a directory that can be written ({error})"
+      raise InvalidSetting("output_dir", str(self.path), takes) from error
     try:
-      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+      with naming(path):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
       lock.close()
-      raise InvalidSetting(
-        "output_dir", str(self.path), "a directory that no live run is using"
-      ) from error
+      takes = "a directory that no live run is using"
+      raise InvalidSetting("output_dir", str(self.path), takes) from error
+    except OSError:
+      lock.close()
+      raise
     return lock
 
   def begin(self, settings: Mapping[str, Any], columns: Mapping[str, str]) -> None:
@@ -117,7 +164,11 @@ class RunDirectory:
     path = self.path / CONFIG
     if path.exists():
       return read_config(path)
-    others = sorted(file.name for file in self.path.iterdir() if file.name != ".lock")
+    if not self.path.is_dir():
+      return None
+    # All that a run may leave that ended before its config.json was written.
+    own = {_LOCK, _partial(path).name}
+    others = sorted({file.name for file in self.path.iterdir()} - own)
     if others:
       takes = f"an empty directory or one with a config.json; this one has {others[0]}"
       raise InvalidSetting("output_dir", str(self.path), takes)
@@ -147,27 +198,76 @@ def read_config(path: pathlib.Path) -> dict[str, Any]:
     InvalidSetting: if it is none, or of a later layout than this version's.
   """
   try:
-    stored = json.loads(path.read_text())
-    _ = stored["settings"], stored["starts"]
-    layout = stored.get("layout", 1)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    stored = json.loads(path.read_bytes())
+    if wrong := _wrong_part(stored):
+      raise ValueError(f"its {wrong} is of another form")
+  except (ValueError, RecursionError) as error:
     takes = f"a config.json that sepfx wrote ({error!r})"
     raise InvalidSetting("output_dir", str(path), takes) from error
-  if layout > LAYOUT:
+  if stored.get("layout", 1) > LAYOUT:
     takes = f"a config.json of layout {LAYOUT} or earlier: a later version wrote it"
     raise InvalidSetting("output_dir", str(path), takes)
   return stored
 
 
+def _wrong_part(stored: Any) -> str:
+  """Which part of a config.json is not of the form that `begin` gives it; "" if none."""
+  if not isinstance(stored, dict):
+    return "whole"
+  starts, columns = stored.get("starts"), stored.get("columns", {})
+  proper = {
+    "settings": isinstance(stored.get("settings"), dict),
+    "starts": isinstance(starts, list)
+    and all(
+      isinstance(start, dict) and isinstance(start.get("versions", {}), dict)
+      for start in starts
+    ),
+    "columns": isinstance(columns, dict)
+    and all(kind in list(TYPES) for kind in columns.values()),
+    "layout": type(stored.get("layout", 1)) is int,
+  }
+  return next((name for name, is_proper in proper.items() if not is_proper), "")
+
+
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:
   """Writes a file so that a reader, or a crash, sees all of it or the old one."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f".{path.name}.partial")
-  with open(temporary, "wb") as file:
-    file.write(content.encode() if isinstance(content, str) else content)
-    file.flush()
-    os.fsync(file.fileno())
-  temporary.replace(path)
+  temporary = _partial(path)
+  with naming(path):
+    with open(temporary, "wb") as file:
+      file.write(content.encode() if isinstance(content, str) else content)
+      file.flush()
+      os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def set_aside(path: pathlib.Path) -> pathlib.Path:
+  """Renames what cannot be used, and returns its new path: its place is free then."""
+  target = free_name(path)
+  path.replace(target)
+  return target
+
+
+def free_name(path: pathlib.Path) -> pathlib.Path:
+  """Where something may be set aside: a name beside it that is not taken."""
+  names = (f"{path.name}.set_aside.{number}" for number in itertools.count(1))
+  return next(own for own in map(path.with_name, names) if not os.path.lexists(own))
+
+
+def _partial(path: pathlib.Path) -> pathlib.Path:
+  """The file that is written before it gets a name, so that no one sees a part of it."""
+  return path.with_name(f".{path.name}.partial")
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Errors of writing say which file: a full disk's do not by themselves."""
+  try:
+    yield
+  except OSError as error:
+    if error.filename is None and error.errno is not None:
+      error.filename = str(path)
+    raise
 
 
 def environment() -> dict[str, Any]:

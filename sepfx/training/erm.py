@@ -184,6 +184,10 @@ class ERMTrial(Trial):
     return self.protocol.run_to_end
 
   @property
+  def watched(self) -> str:
+    return self.protocol.watched
+
+  @property
   def samples_a_step(self) -> int:
     return self.protocol.batch_size or self.protocol.sample_size
 
@@ -236,7 +240,7 @@ class ERMTrial(Trial):
       gradient = jax.grad(self.loss)(state.params, world.sample, world)
       values.append(jnp.linalg.norm(ravel_pytree(gradient)[0]))
     point = self._curve(*values)
-    return self.record(state, getattr(point, self.protocol.watched), point)
+    return self.record(state, getattr(point, self.watched), point)
 
   def outcomes(self, report: Report) -> list[Verdict]:
     """Returns the one verdict."""

@@ -181,6 +181,10 @@ class OnlineTrial(Trial):
     return -(-self.protocol.num_test // size), size
 
   @property
+  def watched(self) -> str:
+    return "loss"
+
+  @property
   def samples_a_step(self) -> int:
     return self.protocol.batch_size
 

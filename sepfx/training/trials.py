@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +90,11 @@ class Trial(abc.ABC):
   @abc.abstractmethod
   def progress(self) -> tuple[str, int]:
     """What a curve is drawn against, and how much of it lies between two checks."""
+
+  @property
+  @abc.abstractmethod
+  def watched(self) -> str:
+    """What of a curve thresholds are held against."""
 
   @property
   @abc.abstractmethod
@@ -219,6 +225,25 @@ class Trial(abc.ABC):
     for key, own in columns.items():
       array[key] = own
     return array
+
+  def report_of(self, curve: np.ndarray, diverged_at: int = 0) -> Report:
+    """Returns the report that a curve was made from, as `record` decides it.
+
+    Args:
+      curve: from `curve`, of one check or more.
+      diverged_at: the step of the first number that was not finite, which a curve does
+        not tell; 0 if all were.
+    """
+    _, *names = curve.dtype.names or ()
+    losses = curve[self.watched]
+    steps = self.protocol.check_every * np.arange(1, len(curve) + 1)
+    below = losses[:, None] < np.asarray(self.protocol.thresholds, losses.dtype)
+    if diverged_at:
+      below &= (steps < diverged_at)[:, None]
+    crossings = np.where(below.any(axis=0), steps[below.argmax(axis=0)], 0)
+    own = _point_type(tuple(names))(*(curve[name] for name in names))
+    fields: tuple[Any, ...] = (steps[-1], len(curve), own, crossings, diverged_at, False)
+    return Report(*fields)
 
   def split(self, seeds: Seeds) -> tuple[PRNGKeyArray, ...]:
     """Keys of initial weights, training samples, test samples and dropout."""
@@ -376,6 +401,11 @@ Probe = Callable[[Trial, Any, World, PRNGKeyArray], Mapping[str, Array]]
 def probe_key(seeds: Seeds) -> PRNGKeyArray:
   """The key that a trial's probes get: none of those that its training uses."""
   return jax.random.fold_in(seeds.trial, 0x70726F62)
+
+
+@functools.cache
+def _point_type(names: tuple[str, ...]) -> Any:
+  return collections.namedtuple("Curve", names)
 
 
 def _squares(params: Any) -> Float[Array, ""]:
