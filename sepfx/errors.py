@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Characters of an offending value that a message shows.
-_SHOWN = 200
+_SHOWN = 500
 
 
 class InvalidSetting(ValueError):
