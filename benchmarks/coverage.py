@@ -4,9 +4,10 @@
 
 Simulates first passages n at three lengths, n ~ N, as runs record them: at the next check
 of 640 samples, or not at all beyond a budget. log n has a spread that is normal, or that
-of the recorded trials of Figure 1(a). Prints for each setting the share of data sets
-whose interval contains the truth, and its median width beside that of what preceded it:
-Student's interval of the recorded n, and percentiles of least squares over resampled
+of the recorded trials of Figure 1(a); "unequal" is normal with twice the spread at the
+smallest length and half of it at the largest. Prints for each setting the share of data
+sets whose interval contains the truth, and its median width beside that of what preceded
+it: Student's interval of the recorded n, and percentiles of least squares over resampled
 trials.
 """
 
@@ -23,8 +24,8 @@ import rich.console
 import scipy.stats
 from absl import app, flags
 
-from sepfx.analysis.bounded import Bounds, coefficient_interval
 from sepfx.analysis.passages import Checks, bounds_of, restricted_means
+from sepfx.analysis.scaling import slope
 from sepfx.analysis.statistics import student_interval
 
 flags.DEFINE_integer("data_sets", 1000, "Simulated for each setting.", lower_bound=1)
@@ -37,6 +38,10 @@ FLAGS = flags.FLAGS
 EVERY, STEP = 640, 64
 # Lengths, as multiples of the smallest.
 LENGTHS = np.array([1.0, 2.0, 4.0])
+# How log n is distributed: normal, of one spread or of these multiples of it; or as
+# recorded.
+KINDS = ("normal", "unequal", "recorded")
+_UNEQUAL = np.array([2.0, 1.0, 0.5])
 # Share of the largest length's trials that are censored, where some are.
 CENSORED = 1 / 3
 _RESAMPLES = 200
@@ -73,7 +78,8 @@ class Coverage:
   """Shares of intervals that contain the truth, and their widths, of one setting.
 
   Attributes:
-    means, exponent: the share, of means at each length and of the exponent.
+    means, exponent: the share, of means at each length and of the exponent, of those
+      data sets that have an interval.
     mean_width, exponent_width: median widths; that of means is the widest length's, over
       the truth.
     old_mean_width, old_exponent_width: the same of the intervals that preceded these; NaN
@@ -84,7 +90,7 @@ class Coverage:
     self,
     residuals: np.ndarray,
     smallest: float,
-    spread: float,
+    spread: float | Sequence[float],
     trials: int,
     censored: bool,
     data_sets: int,
@@ -95,35 +101,37 @@ class Coverage:
     Args:
       residuals: of log n, any number of them, each as likely.
       smallest: median of n at the smallest length.
-      spread: of log n.
+      spread: of log n, one for all lengths or one for each.
       trials: at each length.
       censored: whether there is a budget that a third of the largest length's trials
         spend.
       data_sets: how many.
       generator: draws from the residuals.
     """
-    factors = np.exp(spread * residuals)
+    spreads = np.broadcast_to(spread, LENGTHS.shape)[:, None]
+    every_n = smallest * LENGTHS[:, None] * np.exp(spreads * residuals)
     budget = np.inf
     if censored:
-      budget = smallest * LENGTHS[-1] * float(np.quantile(factors, 1 - CENSORED))
-    drawn = generator.choice(factors, (data_sets, len(LENGTHS), trials))
-    n = smallest * LENGTHS[:, None] * drawn
+      budget = float(np.quantile(every_n[-1], 1 - CENSORED))
+    drawn = generator.choice(residuals, (data_sets, len(LENGTHS), trials))
+    n = smallest * LENGTHS[:, None] * np.exp(spreads * drawn)
     # As recorded: budgets are whole numbers of checks.
     budget = np.floor(budget / EVERY) * EVERY
     samples = np.ceil(n / EVERY) * EVERY
     reached = samples <= budget
     checks = Checks(np.array(STEP), np.array(EVERY), np.array(budget))
     bounds = bounds_of(np.where(reached, samples, 0), reached, checks)
-    truth = np.mean(np.minimum(smallest * LENGTHS[:, None] * factors, budget), axis=1)
+    truth = np.mean(np.minimum(every_n, budget), axis=1)
     means = restricted_means(bounds, budget, EVERY)
-    self.means = np.mean((means.low <= truth) & (truth <= means.high), axis=0)
-    self.mean_width = float(np.max(np.median(means.high - means.low, axis=0) / truth))
-    x = np.repeat(np.log(LENGTHS), trials)
-    flat = Bounds(*(side.reshape(data_sets, -1) for side in bounds))
-    design = np.stack([np.ones_like(x), x], axis=-1)
-    _, low, high = coefficient_interval(flat, design, 1)
-    self.exponent = float(np.mean((low <= 1) & (high >= 1)))
-    self.exponent_width = float(np.median(high - low))
+    # Where next to all trials are censored there is no interval, which covers nothing.
+    known = ~np.isnan(means.low)
+    covered = (means.low <= truth) & (truth <= means.high)
+    self.means = np.sum(covered, axis=0) / np.sum(known, axis=0)
+    widths = np.nanmedian(means.high - means.low, axis=0)
+    self.mean_width = float(np.max(widths / truth))
+    _, low, high = slope(LENGTHS, bounds)
+    self.exponent = float(np.sum((low <= 1) & (high >= 1)) / np.sum(~np.isnan(low)))
+    self.exponent_width = float(np.nanmedian(high - low))
     self.old_mean_width = self.old_exponent_width = np.nan
     if not censored:
       ends = np.array([[student_interval(cell) for cell in own] for own in samples])
@@ -148,9 +156,10 @@ def _measured(place: int, kind: str, *setting: float) -> Coverage:
   """Coverage of one setting, whose random numbers follow from its place."""
   residuals = recorded_residuals() if kind == "recorded" else normal_residuals()
   smallest, spread, trials, censored, data_sets, seed = setting
+  spreads = spread * (_UNEQUAL if kind == "unequal" else np.ones(len(LENGTHS)))
   generator = np.random.default_rng([int(seed), place])
   return Coverage(
-    residuals, smallest, spread, int(trials), bool(censored), int(data_sets), generator
+    residuals, smallest, spreads, int(trials), bool(censored), int(data_sets), generator
   )
 
 
@@ -158,7 +167,7 @@ def main(_: Sequence[str]) -> None:
   """Prints a row for each setting, as it is done."""
   console = rich.console.Console(width=140)
   grid = itertools.product(
-    ("normal", "recorded"), map(float, FLAGS.smallest), map(float, FLAGS.spreads),
+    KINDS, map(float, FLAGS.smallest), map(float, FLAGS.spreads),
     map(int, FLAGS.trials), (False, True),
   )  # fmt: skip
   settings = [(*own, FLAGS.data_sets, FLAGS.seed) for own in grid]

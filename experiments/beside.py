@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from experiments.merging import differing_axes
 from experiments.settings import Chosen, from_stored
+from sepfx.analysis.series import BUDGETS
 from sepfx.ensembles import Cell, Records, joined, load
 from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
@@ -64,7 +65,11 @@ def check(parts: Sequence[Part], paths: Sequence[str], against: str) -> None:
   kinds: dict[str, set[type]] = {}
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
-    keys = {tuple(sorted((k, str(v)) for k, v in each.items())) for each in coordinates}
+    # Budgets and checks tell no cells apart: the same trials would count twice.
+    keys = {
+      tuple(sorted((k, str(v)) for k, v in each.items() if k not in BUDGETS))
+      for each in coordinates
+    }
     both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
     require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
     taken |= keys

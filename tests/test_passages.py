@@ -19,6 +19,7 @@ from sepfx.analysis.passages import (
   bounds_of,
   cell_means,
   log_restricted_mean,
+  padded,
   restricted_means,
   spreads_differ,
 )
@@ -71,7 +72,8 @@ def test_probabilities_are_exact_in_both_tails():
   ] - np.log(np.sqrt(2 * np.pi))
   found = log_probability(low, high)
   np.testing.assert_allclose(found[:4], expected, rtol=1e-8)
-  np.testing.assert_allclose(found[[5, 4]], found[[0, 0]] + [0, found[4] - found[0]])
+  np.testing.assert_allclose(found[5], found[0])
+  np.testing.assert_allclose(np.exp(found[4]), np.diff(scipy.stats.norm.cdf([3, 4]))[0])
   np.testing.assert_allclose(found[6], scipy.stats.norm.logcdf(-8.0), rtol=1e-12)
   np.testing.assert_allclose(found[7], scipy.stats.norm.logsf(5.0), rtol=1e-12)
   np.testing.assert_allclose(found[8], np.log(2e-9 * scipy.stats.norm.pdf(0)), rtol=1e-6)
@@ -218,6 +220,56 @@ def test_spreads_are_told_apart():
   assert share([0.5, 0.2, 0.1]) > 0.9
 
 
+@pytest.mark.parametrize("sizes", [[5, 5, 1], [20, 20, 1], [3, 3, 1, 1, 1]])
+def test_a_single_trial_says_nothing_of_a_spread(sizes):
+  rng = np.random.default_rng(0)
+  cells = np.repeat(np.arange(len(sizes)), sizes)
+  logs = narrow(9.0 + cells + 0.2 * rng.normal(size=(200, len(cells))))
+  tables = [padded(Bounds(*(side[k] for side in logs)), cells) for k in range(200)]
+  whole = Bounds(*(np.stack(sides) for sides in zip(*tables, strict=True)))
+  assert np.mean(spreads_differ(whole)) < 0.04  # a level of 0.01
+
+
+def test_an_exponent_through_cells_of_other_spreads_has_their_spreads():
+  """Without what is hidden: the unweighted slope, and Welch's interval of it."""
+  rng = np.random.default_rng(1)
+  x, spreads = np.array([2.0, 4.0, 8.0]), np.array([0.8, 0.1, 0.05])
+  logs = 9 + np.log(x)[:, None] + spreads[:, None] * rng.normal(size=(3, 8))
+  found = fit_exponent(np.repeat(x, 8), narrow(logs.ravel()), np.ones(24, bool))
+  # Three equidistant points: the difference of the ends alone, per log 4.
+  welch = scipy.stats.ttest_ind(logs[2], logs[0], equal_var=False)
+  ends = welch.confidence_interval(0.95)
+  expected = np.array([np.mean(logs[2]) - np.mean(logs[0]), ends.low, ends.high])
+  np.testing.assert_allclose(
+    [found.c, found.low, found.high], expected / np.log(4), atol=2e-3
+  )
+
+
+def test_spreads_that_wide_bounds_allow_are_looked_at():
+  """Three coarse trials of one cell beside a fine one, against a plain search."""
+  samples = np.array([1280.0, 1280.0, 640.0, 3e6])
+  checks = checks_of(4)
+  bounds = padded(bounds_of(samples, np.ones(4, bool), checks), np.array([0, 0, 0, 1]))
+  found = restricted_means(bounds, np.inf, EVERY)
+  at = np.log(3e6)
+  means = np.linspace(at - 0.05, at + 0.05, 2001)  # finer than between two checks
+  spreads = np.geomspace(1e-5, 1.0, 200)
+  # Of no spread the first cell's mean can only be where its two bounds meet.
+  first = np.append(np.linspace(4.0, 8.5, 301), np.log(640))
+
+  def likelihood(cell, own):
+    ends = [(side[cell][:, None, None] - own[:, None]) / spreads for side in bounds]
+    return np.sum(log_probability(*ends), axis=0)
+
+  top = likelihood(0, first).max(axis=0) + likelihood(1, means)
+  t = scipy.stats.t.ppf(0.975, 2)
+  inside = top >= top.max() - 2 * np.log(1 + t**2 / 2)
+  values = np.exp(log_restricted_mean(means[:, None], spreads, np.array(np.inf)))
+  expected = [values[inside].min(), values[inside].max()]
+  found_ends = np.array([found.low[1], found.high[1]])
+  np.testing.assert_allclose(found_ends / 3e6 - 1, np.array(expected) / 3e6 - 1, rtol=0.2)
+
+
 def test_cells_of_other_spreads_have_their_own():
   rng = np.random.default_rng(0)
   n = np.exp(np.concatenate([11 + 0.02 * rng.normal(size=20), 12 + rng.normal(size=20)]))
@@ -324,3 +376,15 @@ def test_contrasts_bound_sums():
   bounds = Bounds(np.array([1.0, 2.0, -np.inf]), np.array([2.0, 4.0, np.inf]))
   found = contrasts(bounds, np.array([1.0, -2.0, 0.0]))
   assert (found.lower, found.upper) == (1 - 8, 2 - 4)
+  # A weight that rounding has left of 0 is one.
+  rounded = contrasts(bounds, np.array([1.0, -2.0, 1e-16]))
+  assert (rounded.lower, rounded.upper) == (1 - 8, 2 - 4)
+
+
+def test_cells_may_have_other_numbers_of_trials():
+  rng = np.random.default_rng(0)
+  n = np.exp(np.repeat([10.0, 11.0, 12.0], [2, 5, 3]) + 0.2 * rng.normal(size=10))
+  samples, reached, checks = recorded(n)
+  with np.errstate(all="raise", under="ignore"):
+    means = cell_means(samples, reached, checks, np.repeat([1, 2, 4], [2, 5, 3]))
+  assert all(mean.low < mean.mean < mean.high for mean in means.values())

@@ -17,6 +17,7 @@ from absl.testing import flagsaver
 
 from experiments import attention_weights, parity, published, running, study, tables
 from experiments import boolean_sample_complexity as boolean
+from experiments.beside import Part
 from experiments.merging import differing_axes, merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
@@ -345,6 +346,18 @@ def test_cells_that_differ_in_a_rate_share_their_keys():
   assert checks.step.tolist() == [64] * 6
   assert checks.every.tolist() == [640] * 6
   assert checks.budget.tolist() == [999_680] * 6
+
+
+@pytest.mark.parametrize("other", ["--max_samples=64000", "--check_every=5"])
+def test_the_same_trials_are_not_drawn_twice(other):
+  """A budget and the checks tell no cells apart."""
+  same = ("--models=ffn", "--lengths=4")
+  parts = []
+  for arguments in (same, (*same, other)):
+    chosen = STUDY.chosen(arguments)
+    parts.append(Part(Records(np.empty(0), (), {}), STUDY.cells(chosen), chosen))
+  with pytest.raises(InvalidSetting, match=r"beside: got 'there', .*twice"):
+    beside.check(parts, ["there"], "length")
 
 
 def test_runs_of_other_seeds_share_no_keys():

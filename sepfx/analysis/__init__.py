@@ -13,15 +13,17 @@ from sepfx.analysis.attention import block_statistics
 from sepfx.analysis.chains import summarise_chains
 from sepfx.analysis.gaps import summarise_gaps
 from sepfx.analysis.levels import Level
+from sepfx.analysis.passages import Checks, Mean
 from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.series import series
-from sepfx.analysis.statistics import Mean, restricted_mean
+from sepfx.analysis.statistics import restricted_mean
 from sepfx.analysis.success import summarise_success
 from sepfx.analysis.summary import summarise
 from sepfx.analysis.testers import summarise_tests
 from sepfx.analysis.transitions import transitions
 
 __all__ = [
+  "Checks",
   "Exponent",
   "Level",
   "Mean",

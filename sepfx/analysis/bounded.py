@@ -46,6 +46,13 @@ class Bounds(NamedTuple):
     return np.where(np.isfinite(width), width, 1.0)
 
   @property
+  def widest(self) -> Float[np.ndarray, " *batch"]:
+    """Width of the widest bounds that are closed; 1 where all are open."""
+    width = np.where(self.informative, self.upper - self.lower, 0.0)
+    width = np.max(width, axis=-1)
+    return np.where(width > 0, width, 1.0)
+
+  @property
   def informative(self) -> Bool[np.ndarray, "*batch n"]:
     """Which numbers have two bounds, so that they tell of the spread."""
     return np.isfinite(self.lower) & np.isfinite(self.upper)
@@ -87,17 +94,17 @@ def fit(bounds: Bounds, design: Float[np.ndarray, "*batch n p"]) -> Fit:
   design = np.broadcast_to(design, (*lower.shape, design.shape[-1]))
   batch, p = lower.shape[:-1], design.shape[-1]
   closed_low, closed_high = np.isfinite(lower), np.isfinite(upper)
-  # What stands in for each number at the start.
+  # What stands in for each number at the start: 0 where nothing bounds it.
   low, high = np.where(closed_low, lower, upper), np.where(closed_high, upper, lower)
-  middle = np.where(closed_low | closed_high, (low + high) / 2, 0.0)
-  used = (closed_low | closed_high).astype(float)
+  used = closed_low | closed_high
+  middle = (np.where(used, low, 0.0) + np.where(used, high, 0.0)) / 2
   weighted = design * used[..., None]
   normal = np.swapaxes(weighted, -1, -2) @ design + 1e-12 * np.eye(p)
   start = np.linalg.solve(normal, np.swapaxes(weighted, -1, -2) @ middle[..., None])
   line = (design @ start)[..., 0]
   y_low = np.where(closed_low, lower - line, 0.0)
   y_high = np.where(closed_high, upper - line, 0.0)
-  residual = np.where(used > 0, middle - line, 0.0)
+  residual = np.where(used, middle - line, 0.0)
   most = 1 / (LEAST_SPREAD * Bounds(lower, upper).narrowest)
   rms = np.sqrt(np.mean(residual**2, axis=-1))
   gamma = np.minimum(1 / np.maximum(rms, 20 / most), most)
@@ -220,7 +227,7 @@ def contrasts(bounds: Bounds, weights: Float[np.ndarray, " n"]) -> Bounds:
     bounds: of n numbers, [*batch n].
     weights: of each; a number whose weight is 0 does not count.
   """
-  used = weights != 0
+  used = np.abs(weights) > 1e-12 * np.max(np.abs(weights))
   w = weights[used]
   ends = np.stack([bounds.lower[..., used] * w, bounds.upper[..., used] * w])
   return Bounds(np.sum(ends.min(axis=0), axis=-1), np.sum(ends.max(axis=0), axis=-1))
@@ -239,7 +246,7 @@ def end_of(
   Returns:
     Infinite where it does not pass 0.
   """
-  inside, outside = start, start + step
+  inside, outside, tolerance = start, start + step, 1e-4 * np.abs(step)
   found = excess(outside) < 0
   for _ in range(_DOUBLINGS):
     if np.all(found):
@@ -252,6 +259,6 @@ def end_of(
     middle = (inside + outside) / 2
     within = excess(middle) >= 0
     inside, outside = np.where(within, middle, inside), np.where(within, outside, middle)
-    if np.all(np.abs(outside - inside) <= 1e-5 * (1 + np.abs(inside))):
+    if np.all(np.abs(outside - inside) <= tolerance):
       break
   return np.where(found, (inside + outside) / 2, np.sign(step) * np.inf)

@@ -20,7 +20,7 @@ from sepfx.analysis.bounded import (
 )
 
 # Values of the spread at which the likelihood is looked at.
-_SPREADS = 41
+_SPREADS = 61
 _NEWTON_STEPS = 30
 # Checks below which a mean is called coarse.
 COARSE = 10
@@ -69,7 +69,7 @@ class Means(NamedTuple):
   Attributes:
     mean: at the likeliest mean of log n and the spread below.
     low, high: the interval; NaN where fewer than two trials tell of a spread.
-    spread: standard deviation of log n.
+    spread: standard deviation of log n; NaN likewise.
   """
 
   mean: np.ndarray
@@ -118,7 +118,7 @@ def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
   share = fall / np.maximum(count, 1)
   least = LEAST_SPREAD * flat.narrowest
   first = np.maximum(best.spread * np.exp(-share - 1.5), least)[..., None]
-  last = (np.maximum(best.spread, flat.narrowest) * np.exp(share + 0.5))[..., None]
+  last = (np.maximum(best.spread, flat.widest) * np.exp(share + 0.5))[..., None]
   spreads = first * (last / first) ** np.linspace(0, 1, _SPREADS)
   at = spreads[..., None]  # [*batch S 1], beside the cells
 
@@ -157,7 +157,9 @@ def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
   spread = best.spread * np.sqrt(np.maximum(count, 1) / freedom)
   own = np.broadcast_to(spread[..., None], (*batch, K))
   mean = np.exp(log_restricted_mean(best.coefficients, own, log_budget))
-  low, high = (np.where((count > K)[..., None], end, np.nan) for end in found)
+  low, high, own = (
+    np.where((count > K)[..., None], values, np.nan) for values in (*found, own)
+  )
   return Means(mean, low, high, own)
 
 
@@ -172,7 +174,7 @@ class Mean(NamedTuple):
     recorded: the mean of min(n, budget) as recorded, n being that of the check at which
       the threshold was first met: what published programs report.
     restricted: whether some trial did not reach the threshold.
-    coarse: whether the mean is less than ten checks.
+    coarse: whether the recorded mean is less than ten checks.
   """
 
   mean: float
@@ -193,24 +195,50 @@ def cell_means(
   """Means of several cells, such as the lengths of one model.
 
   Their log n are normal with one spread, or with a spread of its own in each cell where
-  Bartlett's test finds that they differ.
+  Bartlett's test finds that they differ. Coarse cells share theirs with one another
+  alone: of their spread the checks hide most.
 
   Args:
     samples, reached, checks: as `bounds_of` takes them.
     cells: of each trial.
   """
+  recorded = np.where(reached, samples, checks.budget)
+  places, which = np.unique(cells, return_inverse=True)
+  own_means = np.bincount(which, recorded) / np.bincount(which)
+  coarse = (own_means[which] < COARSE * checks.every).astype(bool)
+  means: dict[Any, Mean] = {}
+  for kind in np.unique(coarse):
+    chosen = coarse == kind
+    of_kind = samples[chosen], reached[chosen], checks.at(chosen), cells[chosen]
+    means.update(_of_one_kind(*of_kind, coarse=bool(kind)))
+  return {place: means[place] for place in places.tolist()}
+
+
+def padded(bounds: Bounds, cells: np.ndarray) -> Bounds:
+  """Lays numbers out by their cells, ascending: [K m], open where a cell has fewer."""
+  rows = [np.flatnonzero(cells == place) for place in np.unique(cells)]
+  shape = (len(rows), max(map(len, rows)))
+  table = Bounds(np.full(shape, -np.inf), np.full(shape, np.inf))
+  for side, own in zip(bounds, table, strict=True):
+    for k, chosen in enumerate(rows):
+      own[k, : len(chosen)] = side[chosen]
+  return table
+
+
+def _of_one_kind(
+  samples: np.ndarray,
+  reached: np.ndarray,
+  checks: Checks,
+  cells: np.ndarray,
+  *,
+  coarse: bool,
+) -> dict[Any, Mean]:
+  """The same of cells that may share a spread."""
   places = np.unique(cells)
-  bounds = bounds_of(samples, reached, checks)
   rows = [np.flatnonzero(cells == place) for place in places]
-  most = max(map(len, rows))
-  table = Bounds(
-    np.full((len(places), most), -np.inf), np.full((len(places), most), np.inf)
-  )
-  for side, padded in zip(bounds, table, strict=True):
-    for k, own in enumerate(rows):
-      padded[k, : len(own)] = side[own]
   first = [own[0] for own in rows]
   budget, every = checks.budget[first], checks.every[first]
+  table = padded(bounds_of(samples, reached, checks), cells)
   found = restricted_means(table, budget, every)
   means = {}
   for k, (place, own) in enumerate(zip(places.tolist(), rows, strict=True)):
@@ -219,7 +247,7 @@ def cell_means(
       **{name: float(values[k]) for name, values in found._asdict().items()},
       recorded=float(np.mean(recorded)),
       restricted=not bool(np.all(reached[own])),
-      coarse=bool(found.mean[k] < COARSE * every[k]),
+      coarse=coarse,
     )
   return means
 
@@ -246,6 +274,10 @@ def spreads_differ(bounds: Bounds) -> Bool[np.ndarray, " *batch"]:
     bounds: as `restricted_means` takes them.
   """
   *batch, K, m = bounds.lower.shape
+  # A cell of one number fits it exactly by itself, which says nothing of its spread.
+  tells = np.sum(bounds.informative, axis=-1, keepdims=True) > 1
+  lower, upper = bounds
+  bounds = Bounds(np.where(tells, lower, -np.inf), np.where(tells, upper, np.inf))
   flat = Bounds(*(side.reshape(*batch, K * m) for side in bounds))
   together = fit(flat, np.repeat(np.eye(K), m, axis=0))
   apart = fit(bounds, np.ones((m, 1)))

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from sepfx.analysis.bounded import Bounds, coefficient_interval, contrasts
+from sepfx.analysis.bounded import (
+  CONFIDENCE,
+  Bounds,
+  coefficient_interval,
+  contrasts,
+  fit,
+)
+from sepfx.analysis.passages import padded, spreads_differ
 
 
 class Exponent(NamedTuple):
@@ -34,6 +42,9 @@ def fit_exponent(
 ) -> Exponent | None:
   """Fits log n = a + c log x + noise, normal and of one spread.
 
+  Where the spread differs between values of x, c is the slope through the means of log n
+  at each, all of one weight, with an interval after Welch and Satterthwaite.
+
   Args:
     x: the length of each trial, or what else n is fitted against.
     bounds: of its log n (`sepfx.analysis.passages.bounds_of`).
@@ -50,7 +61,7 @@ def fit_exponent(
   if len(np.unique(x[reached])) < 2 or np.any(x <= 0):
     return None
   if paired is None:
-    design, column = np.stack([np.ones(len(x)), np.log(x)], axis=-1), 1
+    c, low, high = slope(places, padded(bounds, x))
   else:
     rows = {key: np.flatnonzero(paired == key) for key in np.unique(paired)}
     whole = [own[np.argsort(x[own])] for own in rows.values() if len(own) == len(places)]
@@ -60,11 +71,52 @@ def fit_exponent(
     centred = log_x - np.mean(log_x)
     table = Bounds(*(side[np.array(whole)] for side in bounds))
     bounds = contrasts(table, centred / np.sum(centred**2))
-    design, column = np.ones((len(whole), 1)), 0
     if not np.any(bounds.informative):
       return None
-  c, low, high = coefficient_interval(bounds, design, column)
+    c, low, high = coefficient_interval(bounds, np.ones((len(whole), 1)), 0)
   return Exponent(float(c), float(low), float(high), tuple(places.tolist()))
+
+
+def slope(
+  x: Float[np.ndarray, " K"], table: Bounds
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The slope of log n against log x with its interval: (c, low, high), [*batch] each.
+
+  Args:
+    x: of K cells.
+    table: their log n, [*batch K m]; without any bound where a cell has fewer than m.
+  """
+  *batch, K, m = table.lower.shape
+  flat = Bounds(*(side.reshape(*batch, K * m) for side in table))
+  log_x = np.repeat(np.log(x), m)
+  design = np.stack([np.ones(K * m), log_x], axis=-1)
+  found = coefficient_interval(flat, design, 1)
+  enough = np.all(np.sum(table.informative, axis=-1) > 1, axis=-1)
+  apart = enough & spreads_differ(table)
+  if np.any(apart):
+    of_means = _of_means(x, table)
+    c, low, high = (np.where(apart, of_means[k], found[k]) for k in range(3))
+    return c, low, high
+  return found
+
+
+def _of_means(
+  x: Float[np.ndarray, " K"], table: Bounds
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The same through the means of cells with spreads of their own, all of one weight."""
+  own = fit(table, np.ones((table.lower.shape[-1], 1)))
+  freedom = np.maximum(np.sum(table.informative, axis=-1) - 1, 1)
+  # The likeliest variance is f / (f + 1) of the unbiased one; and a mean is not known
+  # better than two checks tell.
+  variance = own.spread**2 / freedom + table.narrowest**2 / 12
+  log_x = np.log(x) - np.mean(np.log(x))
+  weights = log_x / np.sum(log_x**2)
+  parts = weights**2 * variance
+  together = np.sum(parts, axis=-1) ** 2 / np.sum(parts**2 / freedom, axis=-1)
+  half = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, together)
+  half = half * np.sqrt(np.sum(parts, axis=-1))
+  c = own.coefficients[..., 0] @ weights
+  return c, c - half, c + half
 
 
 class Ratio(NamedTuple):

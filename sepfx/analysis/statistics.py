@@ -10,7 +10,7 @@ import scipy.stats
 from sepfx.analysis.bounded import CONFIDENCE
 
 
-class Mean(NamedTuple):
+class RestrictedMean(NamedTuple):
   """A restricted mean E[min(n, budget)] with its 95% interval.
 
   Attributes:
@@ -25,7 +25,9 @@ class Mean(NamedTuple):
   restricted: bool
 
 
-def restricted_mean(samples: np.ndarray, reached: np.ndarray, budget: int) -> Mean:
+def restricted_mean(
+  samples: np.ndarray, reached: np.ndarray, budget: int
+) -> RestrictedMean:
   """Mean of min(n, budget) over trials.
 
   All trials share one budget, so this is the area under their Kaplan-Meier curve up
@@ -41,8 +43,8 @@ def restricted_mean(samples: np.ndarray, reached: np.ndarray, budget: int) -> Me
   restricted = not bool(np.all(reached))
   mean, low, high = student_interval(values)
   if np.isnan(low):
-    return Mean(mean, np.nan, np.nan, restricted)
-  return Mean(mean, max(low, 0.0), min(high, float(budget)), restricted)
+    return RestrictedMean(mean, np.nan, np.nan, restricted)
+  return RestrictedMean(mean, max(low, 0.0), min(high, float(budget)), restricted)
 
 
 def student_interval(values: np.ndarray) -> tuple[float, float, float]:
