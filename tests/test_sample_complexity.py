@@ -15,7 +15,15 @@ import rich.console
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import attention_weights, parity, published, running, study, tables
+from experiments import (
+  attention_weights,
+  beside,
+  parity,
+  published,
+  running,
+  study,
+  tables,
+)
 from experiments import boolean_sample_complexity as boolean
 from experiments.beside import Part
 from experiments.merging import differing_axes, merged
