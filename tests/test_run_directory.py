@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from sepfx.ensembles import InProgress, Result
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.run_directory import RunDirectory, remove
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
 from sepfx.training import Passage
@@ -287,3 +288,14 @@ def test_rows_parse_back(opened):
     "task", "model", "length", "trial", "threshold", "samples", "outcome",
   )  # fmt: skip
   assert records[0].tolist() == ("qstr", "m", 3, 0, 0.9, 80, "reached")
+
+
+def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
+  """`shutil.rmtree` names the last part of a path alone."""
+
+  def fail(_):
+    raise OSError(errno.EIO, "Input/output error", "manifest")
+
+  monkeypatch.setattr("shutil.rmtree", fail)
+  with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+    remove(tmp_path)

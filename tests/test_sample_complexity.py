@@ -484,7 +484,10 @@ def test_one_figure_of_several_runs(tmp_path):
 
 
 def other_lengths(source, target, lengths):
-  """Makes a complete run as if it had been the one of `source` at other lengths."""
+  """Makes a complete run as if it had been the one of `source` at other lengths.
+
+  Rows of a threshold that follows the length are what the trial's curve says of it.
+  """
   target.mkdir()
   config = json.loads((source / "config.json").read_text())
   config["settings"]["lengths"] = list(lengths.values())
@@ -492,13 +495,6 @@ def other_lengths(source, target, lengths):
   (target / "summary.json").write_text("{}")
   with open(source / "trials.csv") as file:
     header, *rows = csv.reader(file)
-  for row in rows:
-    length = lengths[int(row[2])]
-    row[2] = str(length)
-    if row[4] not in ("0.9", "0.3"):
-      row[4] = str(0.9 * (1 - 1 / length))
-  with open(target / "trials.csv", "w", newline="") as file:
-    csv.writer(file, lineterminator="\n").writerows([header, *rows])
   with np.load(source / "curves.npz") as curves:
     renamed = {
       re.sub(
@@ -507,6 +503,19 @@ def other_lengths(source, target, lengths):
       for name, curve in curves.items()
     }
   np.savez(target / "curves.npz", **renamed)
+  for row in rows:
+    length = lengths[int(row[2])]
+    row[2] = str(length)
+    if row[4] not in ("0.9", "0.3"):
+      row[4] = str(0.9 * (1 - 1 / length))
+      name = f"task={row[0]}/model={row[1]}/length={length}/trial={row[3]}"
+      curve = renamed[name]
+      below = curve["loss"] < np.float32(row[4])
+      last = int(np.argmax(below)) if below.any() else -1
+      outcome = "reached" if below.any() else "censored"
+      row[5:] = [str(curve["samples"][last]), outcome]
+  with open(target / "trials.csv", "w", newline="") as file:
+    csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.run_directory import (
   RunDirectory,
   naming,
+  remove,
   set_aside,
   write_whole,
 )
@@ -176,7 +177,7 @@ class Checkpoints:
     for file in list(self._path.iterdir()):
       match = re.fullmatch(r"lanes-(\d+)", file.name)
       if match and int(match[1]) <= latest - _KEPT:
-        shutil.rmtree(file) if file.is_dir() else file.unlink()
+        remove(file)
 
   def _set_unusable_aside(self) -> None:
     for number in reversed(self._numbers()):

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -257,6 +258,19 @@ def free_name(path: pathlib.Path) -> pathlib.Path:
 def _partial(path: pathlib.Path) -> pathlib.Path:
   """The file that is written before it gets a name, so that no one sees a part of it."""
   return path.with_name(f".{path.name}.partial")
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a file, or a directory with all that is in it.
+
+  Raises:
+    OSError: if that fails; it names the path, where `shutil.rmtree` has the last part of
+      what it could not remove.
+  """
+  try:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+  except OSError as error:
+    raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from sepfx.ensembles import weights
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.records import Records, Result, probe_table, table, trial_name
-from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.run_directory import RunDirectory, remove
 from sepfx.ensembles.stored_trials import (
   CURVES,
   ENDED,
@@ -195,9 +194,6 @@ class TrialFiles(Watcher):
     there = list(path.iterdir()) if path.exists() else []
     unneeded = [each for each in there if ".set_aside." not in each.name]
     for each in sorted(unneeded, key=lambda each: each.suffix != ".sha256"):
-      if each.is_dir():
-        shutil.rmtree(each)
-      else:
-        each.unlink()
+      remove(each)
     if len(unneeded) == len(there) and path.exists():
       path.rmdir()
