@@ -28,6 +28,11 @@ from sepfx.analysis.passages import Checks, bounds_of, restricted_means
 from sepfx.analysis.scaling import slope
 from sepfx.analysis.statistics import student_interval
 
+# How log n is distributed: normal, of one spread or of these multiples of it; or as
+# recorded.
+KINDS = ("normal", "unequal", "recorded")
+
+flags.DEFINE_list("kinds", list(KINDS), "How log n is distributed.")
 flags.DEFINE_integer("data_sets", 1000, "Simulated for each setting.", lower_bound=1)
 flags.DEFINE_list("trials", ["3", "5", "10"], "Trials at each length.")
 flags.DEFINE_list("spreads", ["0.05", "0.2", "0.5"], "Standard deviations of log n.")
@@ -38,9 +43,6 @@ FLAGS = flags.FLAGS
 EVERY, STEP = 640, 64
 # Lengths, as multiples of the smallest.
 LENGTHS = np.array([1.0, 2.0, 4.0])
-# How log n is distributed: normal, of one spread or of these multiples of it; or as
-# recorded.
-KINDS = ("normal", "unequal", "recorded")
 _UNEQUAL = np.array([2.0, 1.0, 0.5])
 # Share of the largest length's trials that are censored, where some are.
 CENSORED = 1 / 3
@@ -167,7 +169,7 @@ def main(_: Sequence[str]) -> None:
   """Prints a row for each setting, as it is done."""
   console = rich.console.Console(width=140)
   grid = itertools.product(
-    KINDS, map(float, FLAGS.smallest), map(float, FLAGS.spreads),
+    FLAGS.kinds, map(float, FLAGS.smallest), map(float, FLAGS.spreads),
     map(int, FLAGS.trials), (False, True),
   )  # fmt: skip
   settings = [(*own, FLAGS.data_sets, FLAGS.seed) for own in grid]
