@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.figures import STYLES, label_logarithmic
 from sepfx.analysis.flatness_bounds import SIGMAS
 
 _KINDS = {"learned": "-", "constructed": ":"}
@@ -110,6 +110,7 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> matplotlib.figure.Figure:
       axis.grid(alpha=0.25)
     text = "squared norm" if name == "squared_norm" else "trace of the Hessian"
     row_axes[0].set_ylabel(f"{text}, geometric mean")
+    label_logarithmic(row_axes[0].yaxis)
   return figure
 
 
