@@ -30,9 +30,9 @@ from sepfx.analysis.statistics import student_interval
 
 # How log n is distributed: normal, of one spread or of these multiples of it; or as
 # recorded.
-KINDS = ("normal", "unequal", "recorded")
+DISTRIBUTIONS = ("normal", "unequal", "recorded")
 
-flags.DEFINE_list("kinds", list(KINDS), "How log n is distributed.")
+flags.DEFINE_list("distributions", list(DISTRIBUTIONS), "How log n is distributed.")
 flags.DEFINE_integer("data_sets", 1000, "Simulated for each setting.", lower_bound=1)
 flags.DEFINE_list("trials", ["3", "5", "10"], "Trials at each length.")
 flags.DEFINE_list("spreads", ["0.05", "0.2", "0.5"], "Standard deviations of log n.")
@@ -169,7 +169,7 @@ def main(_: Sequence[str]) -> None:
   """Prints a row for each setting, as it is done."""
   console = rich.console.Console(width=140)
   grid = itertools.product(
-    FLAGS.kinds, map(float, FLAGS.smallest), map(float, FLAGS.spreads),
+    FLAGS.distributions, map(float, FLAGS.smallest), map(float, FLAGS.spreads),
     map(int, FLAGS.trials), (False, True),
   )  # fmt: skip
   settings = [(*own, FLAGS.data_sets, FLAGS.seed) for own in grid]
