@@ -247,8 +247,8 @@ def test_summary_and_figure():
   shown = dataclasses.replace(shown, all_curves=dict.fromkeys(shown.names(), curve))
   figure = success_figures.success(shown, summary)
   assert titles(figure) == [
-    "a: success, with standard errors",
-    "b: success, with standard errors",
+    "success, with standard errors:\na",
+    "success, with standard errors:\nb",
     "critical sample size, 95% intervals",
     "a, T = 200, m = 20",
     "a, T = 200, m = 120",
@@ -284,10 +284,21 @@ def test_values_of_an_axis_are_series():
   shown = dataclasses.replace(records, all_curves=curves)
   figure = success_figures.success(shown, summary)
   assert titles(figure)[:2] == [
-    f"{name}: success, with standard errors" for name in names
+    f"success, with standard errors:\n{name}" for name in names
   ]
   assert titles(figure)[3].startswith("a, noise=0, T = 200, m = ")
   assert {len(line.get_xdata()) for line in figure.axes[3].lines} == {3}
+  ticks = figure.axes[2].get_xticklabels()
+  assert [tick.get_text() for tick in ticks] == ["50", "100", "200"]
+
+
+def test_series_stand_side_by_side_with_their_names_where_there_is_one_t():
+  records = records_of(models=("a", "b, noise=0.1"))
+  alone = records.where(records.table["length"] == 100)
+  axis = success_figures.success(alone, summarise_success(alone, {})).axes[2]
+  assert [tick.get_text() for tick in axis.get_xticklabels()] == ["a", "b\nnoise=0.1"]
+  marks = [bar.get_children()[0].get_xdata()[0] for bar in axis.containers]
+  np.testing.assert_allclose(axis.get_xticks(), marks)
 
 
 def drawn(records, model, length):

@@ -114,7 +114,7 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
-    title=f"{model}: success, with standard errors",
+    title=f"success, with standard errors:\n{model}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize=8)
   axis.grid(alpha=0.25)
@@ -123,7 +123,10 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
 def draw_critical(
   figure: matplotlib.figure.Figure, axis: matplotlib.axes.Axes, models, summary
 ) -> None:
-  """Draws critical sizes of several series against T, with their growth and a floor."""
+  """Draws critical sizes of several series against T, with their growth and a floor.
+
+  Where there is one T, the series stand side by side with their names below them.
+  """
   text, arrows = [], {}
   ticks = sorted({c["length"] for c in summary["critical"]})
   nearest = min((b / a for a, b in itertools.pairwise(ticks)), default=_APART**2)
@@ -165,7 +168,12 @@ def draw_critical(
     label = "floor: tries all subsets"
     axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
-  axis.set_xticks(ticks, list(map(str, ticks)))
+  if len(ticks) == 1 < len(models):
+    names = [model.replace(", ", "\n") for model in models]
+    axis.set_xticks(ticks[0] * shifts, names, fontsize=8)
+    axis.tick_params("x", which="minor", bottom=False)
+  else:
+    axis.set_xticks(ticks, list(map(str, ticks)))
   axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
   handles, _ = axis.get_legend_handles_labels()
   for label, arrow in arrows.items():
