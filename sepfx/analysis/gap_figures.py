@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.figures import STYLES, label_logarithmic
 from sepfx.analysis.series import series
 from sepfx.ensembles import Records
 
@@ -123,6 +123,8 @@ def front(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   norms.set_ylabel("squared norm")
   gap.set(xscale="log", xlabel="trace of the Hessian")
   gap.set_ylabel("test loss less training loss")
+  for scale in (norms.xaxis, norms.yaxis, gap.xaxis):
+    label_logarithmic(scale)
   for axis in (norms, gap):
     axis.grid(alpha=0.25)
   figure.legend(loc="outside right upper", frameon=False, fontsize=7)

@@ -168,7 +168,9 @@ def draw_critical(
     label = "floor: tries all subsets"
     axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
+  xlabel = "number of bits T"
   if len(ticks) == 1 < len(models):
+    xlabel = f"T = {ticks[0]}"
     names = [model.replace(", ", "\n") for model in models]
     axis.set_xticks(ticks[0] * shifts, names, fontsize=8)
     axis.tick_params("x", which="minor", bottom=False)
@@ -194,7 +196,7 @@ def draw_critical(
     axis.set_ylim(low / span**below, high * span**above)
   axis.text(0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize=8)
   axis.set(
-    xlabel="number of bits T", ylabel="m at which half succeed",
+    xlabel=xlabel, ylabel="m at which half succeed",
     title="critical sample size, 95% intervals",
   )  # fmt: skip
   axis.legend(
