@@ -17,6 +17,7 @@ flags.disclaim_key_flags()
 # Settings of the first layout that are gone: heads are fields of a model's
 # specification now.
 _FORMER = ("num_heads",)
+_32_BITS = "an integer between -2^31 and 2^31"
 
 # What a setting may do:
 # "axis": take several values, which become an axis of the grid.
@@ -217,6 +218,8 @@ def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
     members = value if isinstance(value, list) else [value]
     proper = bool(members) and all(isinstance(m, int | float | str) for m in members)
     shown = f"a config.json with {name} = {value!r}"
+    takes = f"one with {_32_BITS} as {name}"
+    require(all(map(_has_room, members)), "output_dir", shown, takes)
     takes = f"one with numbers or texts as {name}"
     require(name in known or proper, "output_dir", shown, takes)
   further = {
@@ -258,11 +261,14 @@ def _parts(text: str, flag: str) -> list[str]:
   return parts
 
 
+def _has_room(value: Any) -> bool:
+  """Whether arrays and counters of 32 bits have room for it, if it is an integer."""
+  return not isinstance(value, int) or abs(value) < 2**31
+
+
 def _within(values: list, flag: str) -> list:
-  """Refuses integers that no array and no counter of 32 bits has room for."""
   for value in values:
-    small = not isinstance(value, int) or abs(value) < 2**31
-    require(small, flag, value, "an integer between -2^31 and 2^31")
+    require(_has_room(value), flag, value, _32_BITS)
   return values
 
 

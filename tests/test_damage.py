@@ -11,6 +11,7 @@ import pytest
 import sepfx
 from experiments import boolean_sample_complexity, merging
 from experiments.sample_complexity import STUDY
+from experiments.settings import from_stored
 from sepfx.ensembles import Records, Result
 from sepfx.ensembles.agreement import check_rows, contradiction
 from sepfx.ensembles.cells import Cell
@@ -385,3 +386,10 @@ def test_an_axis_takes_values_in_the_same_run():
   study = boolean_sample_complexity.STUDY
   one, two = (merging.identity(study.chosen([own])) for own in sizes)
   assert one == two
+
+
+@pytest.mark.parametrize("name", ["num_test", "other"])
+def test_integers_of_a_config_beyond_32_bits_are_refused(name):
+  message = rf"{name} = {2**31}', takes one with an integer between -2\^31 and"
+  with pytest.raises(InvalidSetting, match=message):
+    from_stored(STUDY.settings, {name: 2**31})
