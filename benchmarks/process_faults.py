@@ -40,7 +40,7 @@ _ROOT = pathlib.Path(__file__).parent.parent
 _RUN = (
   "--models=tests.small:Linear", "--lengths=3", "--num_trials=3", "--thresholds=0.3",
   "--token_dim=2", "--batch_size=16", "--num_test=300", "--learning_rate=0.01",
-  "--check_every=60", "--max_samples=960000", "--checkpoint_every_seconds=1", "--quiet",
+  "--check_every=400", "--max_samples=6400000", "--checkpoint_every_seconds=1", "--quiet",
 )  # fmt: skip
 _STOPPED_SECONDS = 140.0
 _LONGEST = 400.0  # of a case, and of a run after it
@@ -254,6 +254,8 @@ def _disturb(case: Case, path: pathlib.Path, victim: Process) -> float:
     if time.monotonic() > end:
       raise TimeoutError(f"{case.name}: the moment did not come")
     time.sleep(_POLL)
+  if victim.popen.poll() is not None:
+    raise TimeoutError(f"{case.name}: the run had ended before the moment came")
   moment = time.monotonic()
   victim.popen.send_signal(signal.SIGKILL if case.kind == "kill" else signal.SIGSTOP)
   return moment

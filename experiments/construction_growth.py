@@ -17,6 +17,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import rich.console
+import rich.progress
 from absl import flags
 
 from experiments import command_line, fourier_tables
@@ -104,7 +106,11 @@ def report() -> Report:
     for k in _numbers("components")
   ]
   rows: list[dict[str, float]] = []
-  for task in grid:
+  console = rich.console.Console(stderr=True)
+  bar = rich.progress.track(
+    grid, "measuring", console=console, disable=not console.is_terminal
+  )
+  for task in bar:
     key = jax.random.key(FLAGS.seed)
     for number in (task.length, task.degree, task.num_components):
       key = jax.random.fold_in(key, number)

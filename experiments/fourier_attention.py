@@ -97,16 +97,22 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(summary: Sequence[dict[str, Any]]) -> rich.table.Table:
-  """What is printed."""
-  heads = (name.removeprefix("attention_").replace("_", " ") for name in _MEANS)
-  shown = rich.table.Table("model", "T", "degree", "k", "got there", *heads)
+  """What is printed: a row for each mean of each cell, with its 95% interval."""
+  heads = ("model", "T", "n", "degree", "k", "got there", "mean of", "")
+  shown = rich.table.Table(*heads)
   for cell in summary:
-    texts = []
-    for mean, low, high in (cell[name] for name in _MEANS if name in cell):
+    place = [
+      *(str(cell[name]) for name in _CELL),
+      f"{cell['reached']} of {cell['trials']}",
+    ]
+    if not cell["reached"]:
+      shown.add_row(*place)
+    for name in (name for name in _MEANS if name in cell):
+      mean, low, high = cell[name]
       interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
-      texts.append(f"{mean:.2f}{interval}")
-    place = (str(cell[name]) for name in _CELL)
-    shown.add_row(*place, f"{cell['reached']} of {cell['trials']}", *texts)
+      what = name.removeprefix("attention_").replace("_", " ")
+      shown.add_row(*place, what, f"{mean:.2f}{interval}")
+      place = [""] * len(place)
   return shown
 
 

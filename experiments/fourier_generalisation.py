@@ -64,7 +64,7 @@ class Settings(Common):
   num_test: int = setting(
     10_000, "Test inputs of a trial above T = 16; up to there all 2^T.", kind="fixed"
   )
-  batch_size: int = setting(64, "Inputs per step.")
+  batch_size: int = setting(64, "Inputs per step, at most n.")
   learning_rate: float = setting(2e-3, "The optimizer's.")
   weight_decay: float = setting(1e-4, "AdamW's decoupled weight decay.")
 

@@ -83,29 +83,35 @@ def flatness(summary: dict) -> list[Any]:
       *("" if value is None else f"{value:,.4g}" for value in values),
       f"{cell['dominating']} of {cell['trials']}",
     )
+  return [table, *_bounds(summary)]
+
+
+def _bounds(summary: dict) -> list[Any]:
+  """A table for each bound, and how it is ranked beside the gap."""
+  kinds = ("learned", "constructed")
   first = summary["cells"][0]
-  of_bounds = [name.removesuffix("_needs") for name in first if name.endswith("_needs")]
-  bounds = list(dict.fromkeys(name.partition("_")[2] for name in of_bounds))
-  needs = rich.table.Table("T", "degree", "k", "weights", *bounds)
-  needs.caption = "medians: a bound, and the n from which on it is below f's variance"
-  for cell in summary["cells"]:
-    for kind in ("learned", "constructed"):
-      place = [str(cell[name]) for name in ("length", "degree", "num_components")]
-      pairs = [
-        [cell.get(f"{kind}_{name}{end}") for end in ("", "_needs")] for name in bounds
-      ]
-      texts = [
-        "; ".join("-" if value is None else f"{value:.3g}" for value in pair)
-        for pair in pairs
-      ]
-      needs.add_row(*place, kind, *texts)
-  lines = [
-    f"rank correlation of gap and {name}, {which}: {interval_text(own, 'rho')}"
-    for name, found in summary["correlations"].items()
-    for which, own in found.items()
-    if "rho" in own
-  ]
-  return [table, needs, *lines]
+  known = [name.removesuffix("_needs") for name in first if name.endswith("_needs")]
+  parts: list[Any] = []
+  for bound in dict.fromkeys(name.partition("_")[2] for name in known):
+    own = [kind for kind in kinds if f"{kind}_{bound}" in known]
+    heads = [head for kind in own for head in (kind, "below from n")]
+    table = rich.table.Table("T", "degree", "k", *heads, title=bound.replace("_", " "))
+    for cell in summary["cells"]:
+      values = [cell[f"{kind}_{bound}{end}"] for kind in own for end in ("", "_needs")]
+      table.add_row(
+        *(str(cell[name]) for name in ("length", "degree", "num_components")),
+        *("-" if value is None else f"{value:.3g}" for value in values),
+      )
+    parts.append(table)
+    for kind in own:
+      for which, found in summary["correlations"].get(f"{kind}_{bound}", {}).items():
+        if "rho" in found:
+          text = f"{kind}, rank correlation with the gap, {which}"
+          parts.append(f"{text}: {interval_text(found, 'rho')}")
+  text = (
+    "Bounds are medians. Below from n: the sample size from which on a bound is below"
+  )
+  return [*parts, f"{text} the variance of f."]
 
 
 def growth(summary: dict) -> list[Any]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import fourier_attention
 from sepfx import InvalidSetting, probes
 from sepfx.analysis import channels
 from sepfx.models import ChannelTransformer, ReadOutTransformer, build
@@ -209,6 +210,23 @@ def test_probe_refuses_what_has_no_sets():
   shapes = jax.eval_shape(trial.world, small.seeds(0))
   with pytest.raises(InvalidSetting, match=r"attention on .* a task that plants sets"):
     probes.attention(trial, None, shapes, KEY)
+
+
+def test_every_printed_value_is_below_its_head():
+  place = dict(zip(fourier_attention._CELL, ("channel", 12, 32, 2, 3), strict=True))
+  means = {name: [0.1, 0.0, 0.2] for name in fourier_attention._MEANS}
+  cells = [
+    {**place, "trials": 2, "reached": 1, **means},
+    {**place, "trials": 2, "reached": 0},
+  ]
+  shown = fourier_attention.table(cells)
+  columns = {column.header: list(column.cells) for column in shown.columns}
+  assert [columns[head][0] for head in ("T", "n", "degree", "k", "got there")] == [
+    "12", "32", "2", "3", "1 of 2",
+  ]  # fmt: skip
+  assert columns["mean of"][:2] == ["share", "share random"]
+  assert columns[""][0] == "0.10 [0.00, 0.20]"
+  assert columns["got there"][-1] == "0 of 2"
 
 
 def test_preset_says_what_it_is():

@@ -144,6 +144,7 @@ def test_projected_positions():
     ({"coefficients": np.ones(2)}, "coefficients: .* 1 finite numbers"),
     ({"coefficients": np.zeros(1)}, "none of them 0"),
     ({"tolerance": 0.0}, "tolerance: got 0.0"),
+    ({"convention": "sign"}, "convention: got 'sign', takes signs or indicators"),
   ],
 )  # fmt: skip
 def test_bad_constructions_are_refused(changes, message):

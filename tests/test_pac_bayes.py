@@ -101,6 +101,7 @@ def test_samples_needed_is_the_least():
     n = pac_bayes.samples_needed(lambda n: 1 / math.sqrt(n), target)
     assert 1 / math.sqrt(n) < target <= 1 / math.sqrt(n - 1)
   assert pac_bayes.samples_needed(lambda n: 0.0, 1.0) == 1
+  assert pac_bayes.samples_needed(lambda n: float(n < 9 * 10**17), 1.0) == 9 * 10**17
   assert pac_bayes.samples_needed(lambda n: 2.0 + 1 / n, 1.0) is None
 
 

@@ -47,6 +47,7 @@ def seconds(text):
   [
     ("kill 0, the first checkpoint's header", "error: the first process of this run was"),
     ("kill 1, the last row is written", "error: process 1 of this run was lost"),
+    ("kill 1, curves.npz is written", "error: process 1 of this run was lost"),
   ],
 )
 def test_a_process_is_killed(tmp_path, cache, undisturbed, name, words):

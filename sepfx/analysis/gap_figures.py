@@ -74,6 +74,7 @@ def gaps(
           at = (where[cell[along]], cell["gap"])
           axis.annotate(text, at, xytext=(5, 4), textcoords="offset points", fontsize=7)
     axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
+    axis.set_xlim(-0.5, len(places) - 0.5)
     axis.set_yscale("symlog", linthresh=0.01)
     axis.set(xlabel=_LABELS.get(along, along), title=name)
     axis.axhline(0, color="black", linewidth=0.5)

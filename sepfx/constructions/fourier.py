@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+import typing
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
 from sepfx.models.flat_transformer import FlatTransformer
+from sepfx.tasks.fourier import Convention
 
 # Where the ReLUs of a trapezoid bend, in units of 1/d from its middle, and the signs of
 # their slopes 4 d: it is 1 on half of its width, and 0 at its neighbours' middles.
@@ -29,7 +31,7 @@ _LEAK_SHARE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class FlatConstruction:
-  """A model, its weights, and the positions' vectors.
+  """A model, its weights, and the positions' vectors; a function of bits, 0 or 1.
 
   Attributes:
     model: tokens -> outputs.
@@ -62,11 +64,11 @@ def flat_transformer(
   sets: Float[np.ndarray, "k T"],
   coefficients: Float[np.ndarray, " k"],
   *,
-  convention: Literal["signs", "indicators"] = "signs",
+  convention: Convention = "signs",
   beta: float | None = None,
   tolerance: float = 1e-10,
 ) -> FlatConstruction:
-  """Builds weights that compute f(b) = sum_i c_i chi_i(b).
+  """Builds weights that compute f(b) = sum_i c_i chi_i(b); what it returns is called.
 
   Row i of the first attention is uniform on S_i, and so reads the number of its ones over
   d. The MLP has a trapezoid for each such number. The second attention weighs the rows
@@ -82,8 +84,8 @@ def flat_transformer(
     tolerance: of the second attention's leak, in |f_theta - f|.
 
   Raises:
-    InvalidSetting: for sets or coefficients that are none, k > T, or a beta whose leak
-      is too large.
+    InvalidSetting: for sets, coefficients or a convention that are none, k > T, or a
+      beta whose leak is too large.
   """
   sets, c = np.asarray(sets, float), np.asarray(coefficients, float)
   k, T = sets.shape
@@ -94,6 +96,8 @@ def flat_transformer(
   proper = c.shape == (k,) and bool(np.all(np.isfinite(c) & (c != 0)))
   require(proper, "coefficients", c.tolist(), takes)
   require(tolerance > 0, "tolerance", tolerance, "a positive number")
+  kinds = typing.get_args(Convention)
+  require(convention in kinds, "convention", convention, " or ".join(kinds))
   d = int(sets.sum(axis=1).max())
   positions, D = np.eye(T + 1), T + 2
   bound = 1 / (4 * d)
@@ -144,7 +148,7 @@ def flat_transformer(
 
 
 def trapezoids(
-  degree: int, convention: Literal["signs", "indicators"] = "signs"
+  degree: int, convention: Convention = "signs"
 ) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
   """Returns b and g with sum_m g_m [x + b_m]_+ the parity of the integer x d.
 

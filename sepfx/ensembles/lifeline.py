@@ -126,12 +126,12 @@ class Lifeline:
 
     Args:
       wait: until the first process is done, too; it draws figures after all trials.
+        Until then this one is missed if it is lost: the first could not end without it.
     """
-    self._leaving = not wait or self._process == 0
-    self._line.send(leaving=True)
-    if not self._leaving:
+    if wait and self._process != 0:
       self._all_done.wait()
-      self._leaving = True
+    self._leaving = True
+    self._line.send(leaving=True)
 
   def _listen(self) -> None:
     while True:
@@ -224,6 +224,7 @@ class Hub:
         if "leaving" in message:
           self._left.add(process)
           if process == 0:
+            self._left.update(self._lines)
             self._tell(all_done=True)
         elif "ended" in message:
           self._tell(**message)

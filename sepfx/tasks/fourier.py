@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -24,6 +25,9 @@ from sepfx.tasks.objectives import REGRESSION_ON_BITS, Objective
 
 # Above it, a function's 2^T values are not tabulated while trials run.
 MAX_TABLE_LENGTH = 16
+
+# chi_i = +-1, or the indicators (1 + chi_i) / 2.
+Convention = Literal["signs", "indicators"]
 
 
 class Spectrum(NamedTuple):
@@ -114,7 +118,7 @@ class FourierSparse:
   num_components: int = 4
   signed: bool = False
   mixed: bool = False
-  convention: Literal["signs", "indicators"] = "signs"
+  convention: Convention = "signs"
   max_components: int | None = None
   function: str = "random"
 
@@ -124,7 +128,7 @@ class FourierSparse:
     T, d, k = self.length, self.degree, self.num_components
     require(1 <= T <= 30, "length", T, "an integer from 1 to 30")
     require(1 <= d <= T, "degree", d, f"an integer from 1 to the number of bits, {T}")
-    kinds = ("signs", "indicators")
+    kinds = typing.get_args(Convention)
     require(self.convention in kinds, "convention", self.convention, " or ".join(kinds))
     most = sum(math.comb(T, size) for size in range(1 if self.mixed else d, d + 1))
     most = min(most, self._rows)

@@ -21,6 +21,7 @@ from sepfx.errors import require
 # lambda of the bound is chosen after the weights are known: from this many values, each
 # twice the one before, of which each has its share of delta.
 _NUM_LAMBDAS = 40
+_MOST_SAMPLES = 10**18
 
 
 class Setting(NamedTuple):
@@ -168,12 +169,11 @@ def samples_needed(bound: Callable[[int], float], target: float) -> int | None:
   Returns:
     n; None if there is none.
   """
-  high = 1
+  low, high = 0, 1
   while bound(high) >= target:
-    high *= 2
-    if high > 10**18:
+    if high == _MOST_SAMPLES:
       return None
-  low = high // 2  # not below the target there, or 0
+    low, high = high, min(2 * high, _MOST_SAMPLES)
   while high - low > 1:
     middle = (low + high) // 2
     low, high = (low, middle) if bound(middle) < target else (middle, high)
