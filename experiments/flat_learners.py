@@ -42,7 +42,7 @@ class Settings(fourier_generalisation.Settings):
     (0.0, 1e-5, 1e-4), "Weight of 2 E |grad f|^2; none for none.", kind="grid"
   )
   weight_decay: float = setting(
-    (1e-4, 0.1, 0.3), "AdamW's decoupled weight decay.", kind="grid"
+    (1e-4, 0.1), "AdamW's decoupled weight decay.", kind="grid"
   )
 
 

@@ -63,7 +63,7 @@ def chains(summary: dict) -> list[Any]:
       errors.add_row(critical["series"], str(critical["length"]), *values)
   text = "[95% intervals]; fitted: below 1% of the labels wrong on the sample itself; "
   text += "errors: on other strings, means over trials that succeeded, at their end."
-  return [sizes, errors, text]
+  return [sizes, errors, text] if errors.rows else [sizes, text]
 
 
 def flatness(summary: dict) -> list[Any]:
