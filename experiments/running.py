@@ -26,7 +26,7 @@ from sepfx.ensembles import Cell, Records, Watcher, columns, hosts, run, trial_n
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
-from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.run_directory import SHARED, RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.ensembles.viewers import Profile, TensorBoard
 from sepfx.errors import require
@@ -194,7 +194,7 @@ def _check_shared() -> None:
   The primary leaves a hidden file there for the moment.
   """
   path = pathlib.Path(FLAGS.output_dir).absolute()
-  name = hosts.text_from_primary(f".here-{uuid.uuid4().hex}")
+  name = hosts.text_from_primary(SHARED + uuid.uuid4().hex)
   try:
     if hosts.is_primary():
       (path / name).touch()

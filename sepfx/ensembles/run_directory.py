@@ -27,6 +27,9 @@ from sepfx.errors import InvalidSetting
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 CONFIG = "config.json"
 _LOCK = ".lock"
+# Begins the name of a file that stands in a directory for the moment in which several
+# processes look whether they share it.
+SHARED = ".here-"
 # A disk's, not the user's: the same command goes on when it is mended.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # 1 had no types of columns; lists stood for the settings that a grid runs over, only.
@@ -71,6 +74,8 @@ class RunDirectory:
     try:
       self.check_held()
       self.stored = self._read_config()
+      for left in self.path.glob(f"{SHARED}*"):  # by a run that was killed
+        left.unlink()
     except BaseException:
       self._lock.close()
       raise
@@ -169,7 +174,8 @@ class RunDirectory:
       return None
     # All that a run may leave that ended before its config.json was written.
     own = {_LOCK, _partial(path).name}
-    others = sorted({file.name for file in self.path.iterdir()} - own)
+    names = {file.name for file in self.path.iterdir()} - own
+    others = sorted(name for name in names if not name.startswith(SHARED))
     if others:
       takes = f"an empty directory or one with a config.json; this one has {others[0]}"
       raise InvalidSetting("output_dir", str(self.path), takes)
