@@ -17,11 +17,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import rich.console
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_tables
+from experiments import command_line, fourier_tables, running
 from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import construction_of
@@ -106,7 +105,7 @@ def report() -> Report:
     for k in _numbers("components")
   ]
   rows: list[dict[str, float]] = []
-  console = rich.console.Console(stderr=True)
+  console = running.console()
   bar = rich.progress.track(
     grid, "measuring", console=console, disable=not console.is_terminal
   )

@@ -267,6 +267,7 @@ def _has_room(value: Any) -> bool:
 
 
 def _within(values: list, flag: str) -> list:
+  """Refuses integers of a flag that 32 bits have no room for."""
   for value in values:
     require(_has_room(value), flag, value, _32_BITS)
   return values

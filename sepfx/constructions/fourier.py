@@ -68,7 +68,7 @@ def flat_transformer(
   beta: float | None = None,
   tolerance: float = 1e-10,
 ) -> FlatConstruction:
-  """Builds weights that compute f(b) = sum_i c_i chi_i(b); what it returns is called.
+  """Builds weights that compute f(b) = sum_i c_i chi_i(b); call the result on bits.
 
   Row i of the first attention is uniform on S_i, and so reads the number of its ones over
   d. The MLP has a trapezoid for each such number. The second attention weighs the rows
