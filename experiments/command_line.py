@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 
 import jax
@@ -57,6 +58,7 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
       sys.exit(code)
 
   outlets.install()
+  warnings.showwarning = lambda message, *_, **__: outlets.say(f"warning: {message}")
   app.run(run, flags_parser=lambda argv: flags.FLAGS(argv, known_only=True))
 
 

@@ -174,7 +174,7 @@ def from_flags(
       continue
     parts = [text] if kind == "free" else _parts(text, flag)
     found = [specifications.value_of(part, annotation, flag) for part in parts]
-    if kind != "budget" and field.name != "seed":  # they have limits of their own
+    if not _has_own_limits(field):
       found = _within(found, flag)
     chosen[field.name] = _axis(found, flag, several=kind in ("axis", "grid"))
   further = {}
@@ -218,8 +218,9 @@ def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
     members = value if isinstance(value, list) else [value]
     proper = bool(members) and all(isinstance(m, int | float | str) for m in members)
     shown = f"a config.json with {name} = {value!r}"
+    free = name in known and _has_own_limits(known[name])
     takes = f"one with {_32_BITS} as {name}"
-    require(all(map(_has_room, members)), "output_dir", shown, takes)
+    require(free or all(map(_has_room, members)), "output_dir", shown, takes)
     takes = f"one with numbers or texts as {name}"
     require(name in known or proper, "output_dir", shown, takes)
   further = {
@@ -259,6 +260,11 @@ def _parts(text: str, flag: str) -> list[str]:
   parts = text.split(",") if text else []
   require(len(parts) > 0 and all(parts), flag, text, "at least one value")
   return parts
+
+
+def _has_own_limits(field: dataclasses.Field) -> bool:
+  """Whether a setting may be beyond 32 bits."""
+  return field.metadata["kind"] == "budget" or field.name == "seed"
 
 
 def _has_room(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import random
 import zipfile
 
@@ -157,7 +158,7 @@ def test_rows_without_their_curve_run_again_and_are_kept(complete):
   with pytest.warns(
     UserWarning, match=r"3 of them, .* kept as trials\.csv\.set_aside\.1"
   ):
-    assert not reopened(complete).reached
+    assert not reopened(complete).rows
   assert (complete / "trials.csv.set_aside.1").read_text() == ROWS
 
 
@@ -175,7 +176,7 @@ def test_a_damaged_curve_of_a_run_that_lasts_is_set_aside(tmp_path, content):
     UserWarning, match="damaged: set aside as .*its trial runs again|kept"
   ):
     files = reopened(path)
-  assert set(files.reached) == {NAME(0)}
+  assert set(files.rows) == {NAME(0)}
   with RunDirectory(path) as directory:
     files = TrialFiles(directory, [CELL])
     files.ended(result(1))
@@ -196,7 +197,7 @@ def test_damaged_probes_of_a_run_that_lasts_are_set_aside(tmp_path, content):
   file.write_bytes(content)
   with pytest.warns(UserWarning, match="is damaged: set aside as .*runs again where"):
     files = reopened(path, probed={CELL.name: ["norm"]})
-  assert set(files.reached) == {NAME(0)}
+  assert set(files.rows) == {NAME(0)}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_a_row_cut_short_within_a_letter_costs_its_trial_only(tmp_path):
   with open(path / "trials.csv", "ab") as file:
     file.write("qstr,mé".encode()[:-1])
   with pytest.warns(UserWarning, match="cut short"):
-    assert len(reopened(path, cell).reached) == 1
+    assert len(reopened(path, cell).rows) == 1
 
 
 def test_a_larger_budget_that_was_killed_before_its_rows(complete):
@@ -238,12 +239,12 @@ def test_a_larger_budget_that_was_killed_before_its_rows(complete):
     before = (complete / "trials.csv").read_bytes()
     files.ended(result(0, cell=longer))
   (complete / "trials.csv").write_bytes(before)
-  assert not reopened(complete, longer).reached
+  assert not reopened(complete, longer).rows
   # And once its rows are there, they count.
   with RunDirectory(complete) as directory:
     files = TrialFiles(directory, [longer])
     files.ended(result(0, cell=longer))
-  assert set(reopened(complete, longer).reached) == {NAME(0)}
+  assert set(reopened(complete, longer).rows) == {NAME(0)}
 
 
 def test_a_trial_that_comes_to_something_else_is_a_contradiction(complete):
@@ -393,3 +394,10 @@ def test_integers_of_a_config_beyond_32_bits_are_refused(name):
   message = rf"{name} = {2**31}', takes one with an integer between -2\^31 and"
   with pytest.raises(InvalidSetting, match=message):
     from_stored(STUDY.settings, {name: 2**31})
+
+
+def test_a_seed_and_a_budget_beyond_32_bits_are_taken_up():
+  arguments = [*BASE, f"--seed={2**32 - 1}", f"--max_samples={2**33}"]
+  chosen = STUDY.chosen(arguments)
+  again = from_stored(STUDY.settings, json.loads(json.dumps(chosen.stored())))
+  assert (again.one("seed"), again.one("max_samples")) == (2**32 - 1, 2**33)

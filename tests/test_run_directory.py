@@ -53,7 +53,7 @@ def opened(tmp_path):
 
 def test_records_survive_and_are_sorted(opened, tmp_path):
   files = opened()
-  assert not files.reached
+  assert not files.rows
   files.ended(result(2))
   files.ended(result(0, samples=160))
   appended = (tmp_path / "run/trials.csv").read_text()
@@ -65,7 +65,8 @@ def test_records_survive_and_are_sorted(opened, tmp_path):
   ]
   files = opened()  # as after a kill
   name = "task=qstr/model=m/length=3/trial={}".format
-  assert files.reached == {name(0): False, name(2): False}  # one of two thresholds
+  outcomes = {own: [row["outcome"] for row in rows] for own, rows in files.rows.items()}
+  assert outcomes == {name(0): ["reached", "censored"], name(2): ["reached", "censored"]}
   files.ended(result(1))
   records = files.complete()
   assert records.table["trial"].tolist() == [0, 0, 1, 1, 2, 2]
@@ -82,7 +83,7 @@ def test_records_survive_and_are_sorted(opened, tmp_path):
   assert not (tmp_path / "run/checkpoints").exists()
   # Complete, and opened once more: nothing is left to do, nothing is lost.
   files = opened()
-  assert len(files.reached) == 3
+  assert len(files.rows) == 3
   np.testing.assert_array_equal(files.complete().table, records.table)
 
 
@@ -94,7 +95,7 @@ def test_a_line_cut_short_costs_its_trial_only(opened, tmp_path):
   path.write_text(path.read_text()[:-7])
   with pytest.warns(UserWarning, match="cut short"):
     files = opened()
-  assert set(files.reached) == {"task=qstr/model=m/length=3/trial=0"}
+  assert set(files.rows) == {"task=qstr/model=m/length=3/trial=0"}
   assert "qstr,m,3,1" not in path.read_text()
 
 
@@ -199,7 +200,7 @@ def test_a_config_of_another_form_is_refused(opened, tmp_path, wrong):
   stored = json.loads(path.read_text())
   path.write_text(json.dumps({**stored, **wrong}))
   (name,) = wrong
-  with pytest.raises(InvalidSetting, match=f"sepfx wrote .*its {name} is of another"):
+  with pytest.raises(InvalidSetting, match=f"sepfx wrote .{name}: of another form"):
     opened()
 
 

@@ -39,6 +39,11 @@ _NOT_REACHED: Mapping[str, Any] = {
 BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
 _MAX_COLUMNS = 3
+_MAX_LEGEND_COLUMNS = 4
+# Room in a legend, at its usual size of type.
+_HANDLE_INCHES, _LETTER_INCHES = 0.6, 0.08
+# Characters of small type that a panel has room for.
+_PANEL_LETTERS = 52
 
 # What stands on an axis, where a letter of the papers does.
 _LABELS = {"length": "length N", "sparsity": "sparsity q", "token_dim": "dimension d"}
@@ -91,7 +96,7 @@ def sample_complexity(
     logarithmic = bool(np.all(places > 0))
     for k, (name, style) in enumerate(styles.items()):
       # Series stand side by side, so that their intervals can be read.
-      shift = _aside(places, logarithmic, k - (len(styles) - 1) / 2)
+      shift = aside(places, logarithmic, k - (len(styles) - 1) / 2)
       own = records.table[chosen & (names == name)]
       own_cells = [cell for cell in cells if cell["series"] == name]
       _draw_trials(figure, axis, own, own_cells, against, shift, style)
@@ -105,17 +110,33 @@ def sample_complexity(
     _draw_losses(last, records, names, levels, uniform_risk, styles, against)
   for axis in axes[panels:]:
     axis.set_axis_off()
-  figure.legend(
-    handles=_legend(styles, records.table, published, summary["cells"]),
-    loc="outside lower center",
-    ncols=min(4, 2 * columns),
-    frameon=False,
-  )
+  legend_below(figure, _legend(styles, records.table, published, summary["cells"]))
   return figure
 
 
-def _aside(places: np.ndarray, logarithmic: bool, step: float):
-  """Returns what moves points a little to one side, on this axis."""
+def legend_below(
+  figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.lines.Line2D]
+) -> None:
+  """Adds a legend below the panels, in as many columns as the longest name leaves."""
+  longest = max(len(str(handle.get_label())) for handle in handles)
+  inches = _HANDLE_INCHES + _LETTER_INCHES * longest
+  columns = int(figure.get_figwidth() // inches)
+  figure.legend(
+    handles=handles,
+    loc="outside lower center",
+    ncols=min(max(columns, 1), _MAX_LEGEND_COLUMNS),
+    frameon=False,
+  )
+
+
+def aside(places: np.ndarray, logarithmic: bool, step: float):
+  """Returns what moves points a little to one side, on this axis.
+
+  Args:
+    places: where points are, ascending.
+    logarithmic: whether the axis is.
+    step: how far, to the right; neighbouring series are 1 apart.
+  """
   if logarithmic:
     factor = np.exp(0.012 * np.log(places[-1] / places[0]) * step)
     return lambda x: np.asarray(x) * factor
@@ -237,7 +258,9 @@ def _write_exponents(axis, exponents, against) -> None:
   for e in exponents:
     interval = "" if e["low"] is None else f" [{e['low']:.2f}, {e['high']:.2f}]"
     coarse = ", coarse" if e["coarse"] else ""
-    lines.append(f"{e['series']}: c = {e['c']:.2f}{interval}{coarse}")
+    value = f"c = {e['c']:.2f}{interval}{coarse}"
+    one = f"{e['series']}: {value}"
+    lines += [one] if len(one) <= _PANEL_LETTERS else [f"{e['series']}:", f"   {value}"]
   # Room for them above the data: they must not cover it.
   low, high = axis.get_ylim()
   axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))

@@ -207,9 +207,9 @@ def read_config(path: pathlib.Path) -> dict[str, Any]:
   try:
     stored = json.loads(path.read_bytes())
     if wrong := _wrong_part(stored):
-      raise ValueError(f"its {wrong} is of another form")
+      raise ValueError(f"{wrong}: of another form")
   except (ValueError, RecursionError) as error:
-    takes = f"a config.json that sepfx wrote ({error!r})"
+    takes = f"a config.json that sepfx wrote ({error})"
     raise InvalidSetting("output_dir", str(path), takes) from error
   if stored.get("layout", 1) > LAYOUT:
     takes = f"a config.json of layout {LAYOUT} or earlier: a later version wrote it"
