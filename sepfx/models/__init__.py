@@ -8,20 +8,27 @@ JAX project. `build` is where the published configurations have their names.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from sepfx import specifications
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 from sepfx.models.causal_transformer import CausalTransformer
 from sepfx.models.channel_transformer import ChannelTransformer
 from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
+from sepfx.models.convolution import Convolution
+from sepfx.models.deep_transformer import DeepTransformer
+from sepfx.models.dense_first import DenseFirst
 from sepfx.models.feedforward import FeedForward
+from sepfx.models.linear_attention import LinearAttention
+from sepfx.models.linear_recurrences import LRU, MinGRU
 from sepfx.models.on_bits import OnBits
 from sepfx.models.read_out_transformer import ReadOutTransformer
 from sepfx.models.recurrent import GRU, LSTM, RNN
@@ -30,6 +37,7 @@ from sepfx.models.transformer import Transformer, query_key_products
 
 __all__ = [
   "GRU",
+  "LRU",
   "LSTM",
   "NAMES",
   "RNN",
@@ -37,8 +45,13 @@ __all__ = [
   "ChannelTransformer",
   "ClsAttention",
   "ClsTransformer",
+  "Convolution",
+  "DeepTransformer",
+  "DenseFirst",
   "FeedForward",
   "InputMap",
+  "LinearAttention",
+  "MinGRU",
   "OnBits",
   "ReadOutTransformer",
   "ResidualRNN",
@@ -51,6 +64,7 @@ __all__ = [
   "predict",
   "query_key_products",
   "record_name",
+  "sized",
   "with_fields",
 ]
 
@@ -62,24 +76,54 @@ class _Published(NamedTuple):
     module: the class, whose fields a specification may name.
     fields: task -> those of the configuration.
     on_bits: whether it is a model of tokens, to be given bits.
+    sized: task and a width -> the fields with which its parameters grow with the width.
   """
 
   module: type[nn.Module]
   fields: Callable[[Any], dict[str, Any]] = lambda task: {}
   on_bits: bool = False
+  sized: Callable[[Any, int], dict[str, Any]] | None = None
+
+
+def _width(_: Any, k: int) -> dict[str, Any]:
+  return {"width": k}
+
+
+def _units(_: Any, k: int) -> dict[str, Any]:
+  return {"units": k}
+
+
+def _ffn_widths(task: Any, k: int) -> dict[str, Any]:
+  """In the ratio of the published ones."""
+  return {"hidden_widths": (-(-k * task.length * task.token_dim // 1000), k)}
 
 
 # By the kind of a task's objective.
 _PUBLISHED: dict[str, dict[str, _Published]] = {
   "regression": {
-    "transformer": _Published(Transformer),
+    "transformer": _Published(Transformer, sized=_width),
     "ffn": _Published(
-      FeedForward, lambda task: {"hidden_widths": (task.length * task.token_dim, 1000)}
+      FeedForward, lambda task: _ffn_widths(task, 1000), sized=_ffn_widths
     ),
-    "gru": _Published(GRU),
-    "lstm": _Published(LSTM),
-    "relu_rnn": _Published(RNN),
-    "residual_rnn": _Published(ResidualRNN),
+    "gru": _Published(GRU, sized=_units),
+    "lstm": _Published(LSTM, sized=_units),
+    "relu_rnn": _Published(RNN, sized=_units),
+    "residual_rnn": _Published(
+      ResidualRNN, sized=lambda _, k: {"units": k, "transition_widths": (k, k, k)}
+    ),
+    # Not published: what else learns sequences.
+    "linear_attention": _Published(LinearAttention, sized=_width),
+    "lru": _Published(LRU, sized=_units),
+    "min_gru": _Published(MinGRU, sized=_units),
+    "deep_transformer": _Published(
+      DeepTransformer, sized=lambda _, k: {"width": 4 * k, "mlp_width": 16 * k}
+    ),
+    "dense_transformer": _Published(
+      DenseFirst, lambda _: {"model": Transformer()}, sized=_width
+    ),
+    "dense_convolution": _Published(
+      DenseFirst, lambda _: {"model": Convolution()}, sized=_width
+    ),
   },
   "regression_on_bits": {
     "transformer": _Published(ReadOutTransformer),
@@ -103,6 +147,8 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "lstm": _Published(LSTM, lambda task: {"units": 84, "num_outputs": 2}, True),
   },
 }
+# By how much of the number of parameters that was asked for a model may miss it.
+_CLOSE = 0.05
 NAMES = {kind: tuple(models) for kind, models in _PUBLISHED.items()}
 
 
@@ -167,6 +213,60 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
   module = target(**own)
   check_module(module, name)
   return module
+
+
+def sized(name: str, task: Any, num_parameters: int) -> dict[str, Any]:
+  """Returns the fields with which a named model has about so many parameters.
+
+  Its widths are scaled, all by one factor where there are several.
+
+  Args:
+    name: a specification, one of `NAMES` for the task's objective with other fields.
+    task: what it is to learn.
+    num_parameters: wanted, a positive number.
+
+  Raises:
+    InvalidSetting: for a model of another name, a field that would be scaled, or a number
+      of which no width comes within 5%.
+  """
+  require(num_parameters > 0, "num_parameters", num_parameters, "a positive number")
+  specification = specifications.parse(name, "model")
+  published = _PUBLISHED.get(task.objective.name, {})
+  own = published.get(specification.name)
+  takes = "a model whose widths are known to scale: one of those named for tokens"
+  if own is None or own.sized is None:
+    raise InvalidSetting("num_parameters", f"{num_parameters} with {name}", takes)
+  fields = own.sized
+  fixed = sorted(set(fields(task, 1)) & set(specification.fields))
+  takes = f"a model without {', '.join(fixed)}, which follow from it"
+  require(not fixed, "num_parameters", f"{num_parameters} with {name}", takes)
+  inputs = jax.eval_shape(lambda key: _inputs(task, key), jax.random.key(0))
+
+  def count(k: int) -> int:
+    return _num_parameters(build(name, task, fields(task, k)), inputs)
+
+  low, high = 1, 2
+  while count(high) < num_parameters:
+    low, high = high, 2 * high
+  while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if count(middle) < num_parameters else (low, middle)
+  best = min((low, high), key=lambda k: abs(count(k) - num_parameters))
+  found = count(best)
+  takes = f"a number that a width reaches; the nearest of {name} is {found}"
+  close = abs(found - num_parameters) <= _CLOSE * num_parameters
+  require(close, "num_parameters", num_parameters, takes)
+  return fields(task, best)
+
+
+def _inputs(task: Any, key: Array) -> Array:
+  planted = task.init(key)
+  return task.encode(planted, task.sample(key, planted, 1))
+
+
+def _num_parameters(module: nn.Module, inputs: jax.ShapeDtypeStruct) -> int:
+  params = jax.eval_shape(module.init, jax.random.key(0), inputs)
+  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 
 
 def check_module(module: Any, name: Any) -> None:

@@ -6,7 +6,6 @@ import math
 from typing import Literal
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -66,23 +65,11 @@ class Transformer(nn.Module):
     return read_out(nn.relu(hidden))[..., 0]
 
   def _separate_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
-    d_in = inputs.shape[-1]
-    head_dim = self.head_dim or d_in
-    torch, lecun = self.scheme == "torch", nn.initializers.lecun_normal()
-
-    def project(name: str) -> jax.Array:
-      layer = nn.DenseGeneral(
-        (self.num_heads, head_dim),
-        kernel_init=stacked_xavier_uniform(3) if torch else lecun,
-        name=name,
-      )
-      return layer(inputs)  # [n N H head_dim]
-
-    query, key, value = project("query"), project("key"), project("value")
+    head_dim = self.head_dim or inputs.shape[-1]
+    query, key, value = projections(inputs, self.num_heads, head_dim, self.scheme)
     scores = jnp.einsum("nihe,njhe->nhij", query, key) / math.sqrt(head_dim)
     mixed = jnp.einsum("nhij,njhe->nihe", nn.softmax(scores), value)
-    out_init = uniform(1 / math.sqrt(self.num_heads * head_dim)) if torch else lecun
-    return nn.DenseGeneral(d_in, axis=(-2, -1), kernel_init=out_init, name="out")(mixed)
+    return merged(mixed, inputs.shape[-1], self.scheme)
 
   def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
     n, length, d_in = inputs.shape
@@ -93,6 +80,36 @@ class Transformer(nn.Module):
     scores = jnp.einsum("nid,hde,nje->nhij", inputs, w_qk, inputs)
     heads = jnp.einsum("nhij,njd->nihd", nn.softmax(scores), inputs)
     return heads.reshape(n, length, self.num_heads * d_in)
+
+
+def projections(
+  inputs: Float[Array, "n N D"], num_heads: int, head_dim: int, scheme: Scheme
+) -> list[Float[Array, "n N H e"]]:
+  """Queries, keys and values, by layers "query", "key" and "value" of the module at hand.
+
+  Args:
+    inputs: tokens.
+    num_heads: H.
+    head_dim: e.
+    scheme: initial weights.
+  """
+  lecun = nn.initializers.lecun_normal()
+  init = stacked_xavier_uniform(3) if scheme == "torch" else lecun
+  features = (num_heads, head_dim)
+  return [
+    nn.DenseGeneral(features, kernel_init=init, name=name)(inputs)
+    for name in ("query", "key", "value")
+  ]
+
+
+def merged(
+  mixed: Float[Array, "n N H e"], features: int, scheme: Scheme
+) -> Float[Array, "n N features"]:
+  """The heads brought together by a layer "out" of the module at hand."""
+  _, _, num_heads, head_dim = mixed.shape
+  bound = 1 / math.sqrt(num_heads * head_dim)
+  init = uniform(bound) if scheme == "torch" else nn.initializers.lecun_normal()
+  return nn.DenseGeneral(features, axis=(-2, -1), kernel_init=init, name="out")(mixed)
 
 
 def query_key_products(params, d_in: int) -> Float[Array, "H D D"]:

@@ -1,0 +1,33 @@
+"""Any model behind a fully connected first layer."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+from jaxtyping import Array, Float
+
+from sepfx.models.initializers import Scheme, linear
+
+
+class DenseFirst(nn.Module):
+  """A linear layer on the flattened prompt, and a model on N tokens made of its outputs.
+
+  Theorem 6 of the main paper holds for every network whose first layer is fully
+  connected, whatever follows. Where that layer is the identity, this is the model itself.
+
+  Attributes:
+    model: a module that maps [n N width] to [n N].
+    width: numbers that a token becomes; None for D.
+    scheme: initial weights of the first layer, "torch" or "flax".
+  """
+
+  model: nn.Module
+  width: int | None = None
+  scheme: Scheme = "torch"
+
+  @nn.compact
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
+    """Maps embedded tokens to one prediction per position."""
+    n, N, D = inputs.shape
+    width = self.width or D
+    mixed = linear(self.scheme, N * D, N * width, name="first")(inputs.reshape(n, -1))
+    return self.model(mixed.reshape(n, N, width))

@@ -1,0 +1,215 @@
+"""Bidirectional layers whose recurrence is linear in the state: LRU and minGRU.
+
+h_i = a_i h_{i-1} + b_i, elementwise, where a_i and b_i do not depend on h. So all h_i
+follow from one parallel scan.
+"""
+
+from __future__ import annotations
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from sepfx.models.initializers import Scheme, linear
+
+# Real numbers as one array, complex ones as two, which compilers make faster code of.
+Numbers = tuple[Float[Array, "N *batch"], ...]
+
+# Squared moduli at which the LRU's factors start. At 0 the logarithm of its logarithm,
+# which is what is trained, has no value.
+_SQUARED_MODULI = (1e-6, 1.0)
+
+
+def scan_linear(factors: Numbers, terms: Numbers) -> Numbers:
+  """Returns h_i = a_i h_{i-1} + b_i for i = 1, ..., N, from h_0 = 0.
+
+  On CPUs by the recurrence, which is faster there, else by a parallel scan.
+
+  Args:
+    factors: a_i, arrays [N ...] that may have a 1 where `terms` have another dimension.
+    terms: b_i.
+  """
+  return _scan(factors, terms)
+
+
+def by_recurrence(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
+  """The same step by step; with `reverse` from i = N on."""
+
+  def step(h, own):
+    h = _plus(_times(own[0], h), own[1])
+    return h, h
+
+  start = tuple(jnp.zeros_like(own[0]) for own in terms)
+  return jax.lax.scan(step, start, (factors, terms), reverse=reverse)[1]
+
+
+def in_parallel(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
+  """The same by a parallel scan, in a number of rounds that grows like log N."""
+
+  def compose(earlier, later):
+    (a, b), (c, d) = earlier, later
+    return _times(c, a), _plus(_times(c, b), d)
+
+  return jax.lax.associative_scan(compose, (factors, terms), reverse=reverse)[1]
+
+
+def _either(factors: Numbers, terms: Numbers, reverse: bool) -> Numbers:
+  def with_order(form):
+    return lambda a, b: form(a, b, reverse)
+
+  cpu, default = with_order(by_recurrence), with_order(in_parallel)
+  return jax.lax.platform_dependent(factors, terms, cpu=cpu, default=default)
+
+
+# Autodiff of either form keeps what h alone tells, and is two to three times as slow.
+@jax.custom_vjp
+def _scan(factors: Numbers, terms: Numbers) -> Numbers:
+  return _either(factors, terms, reverse=False)
+
+
+def _scan_forward(factors, terms):
+  h = _scan(factors, terms)
+  return h, (factors, h)
+
+
+def _scan_backward(residuals, cotangents):
+  factors, h = residuals
+  # What h_i does to later ones goes through the factor of h_{i+1}.
+  later = tuple(jnp.concatenate([a[1:], jnp.zeros_like(a[:1])]) for a in factors)
+  of_terms = _either(_conjugate(later), cotangents, reverse=True)
+  before = tuple(jnp.concatenate([jnp.zeros_like(a[:1]), a[:-1]]) for a in h)
+  of_factors = _times(_conjugate(before), of_terms)
+  shapes = [own.shape for own in factors]
+  summed = (_summed(own, s) for own, s in zip(of_factors, shapes, strict=True))
+  return tuple(summed), of_terms
+
+
+_scan.defvjp(_scan_forward, _scan_backward)
+
+
+def _times(x: Numbers, y: Numbers) -> Numbers:
+  if len(x) == 1:
+    return (x[0] * y[0],)
+  return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+
+
+def _plus(x: Numbers, y: Numbers) -> Numbers:
+  return tuple(a + b for a, b in zip(x, y, strict=True))
+
+
+def _conjugate(x: Numbers) -> Numbers:
+  return (x[0], *(-own for own in x[1:]))
+
+
+def _summed(own: Array, shape: tuple[int, ...]) -> Array:
+  """Sums over the dimensions in which `shape` has a 1."""
+  axes = tuple(k for k, size in enumerate(shape) if size != own.shape[k])
+  return jnp.sum(own, axis=axes, keepdims=True)
+
+
+class LRU(nn.Module):
+  """A bidirectional linear recurrent unit, then a two-layer ReLU read-out per position.
+
+  Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences" (2023): in
+  each direction h_i = lambda h_{i-1} + gamma (B z_i) with a complex diagonal lambda =
+  exp(-exp(nu) + i exp(theta)); the layer gives Re(C h_i) of both directions and D z_i.
+  Its outputs are linear in the tokens, so a ReLU follows, as wide as the published
+  Transformer's, and a linear read-out. Recurrent weights start as in that paper: |lambda|
+  uniform on the disc, gamma = sqrt(1 - |lambda|^2).
+
+  Attributes:
+    units: complex states per direction.
+    width: of the layer's output.
+    scheme: initial weights of D and the read-out, "torch" or "flax".
+  """
+
+  units: int = 500
+  width: int = 100
+  scheme: Scheme = "torch"
+
+  @nn.compact
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
+    """Maps embedded tokens to one prediction per position."""
+    times_first = jnp.swapaxes(inputs, 0, 1)
+    hidden = linear(self.scheme, inputs.shape[-1], self.width, name="D")(times_first)
+    hidden += self._direction("forward", times_first)
+    hidden += self._direction("backward", times_first[::-1])[::-1]
+    return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
+
+  def _direction(self, name: str, tokens: Float[Array, "N n D"]) -> Array:
+    """Re(C h_i), [N n width]."""
+    D, S = tokens.shape[-1], self.units
+    nu = self.param(f"{name}_nu", _moduli, (S,))
+    theta = self.param(f"{name}_theta", _phases, (S,))
+    # gamma starts at what makes the state's variance that of B z.
+    start = 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu)))
+    gamma = self.param(f"{name}_gamma", lambda *_: start, (S,))
+
+    def matrix(own: str, shape: tuple[int, int], variance: float) -> Array:
+      return self.param(f"{name}_{own}", nn.initializers.normal(variance**0.5), shape)
+
+    modulus = jnp.exp(-jnp.exp(nu))
+    phase = jnp.exp(theta)
+    factors = (modulus * jnp.cos(phase), modulus * jnp.sin(phase))
+    every = tuple(jnp.broadcast_to(own, (len(tokens), 1, S)) for own in factors)
+    parts = ("real", "imaginary")
+    scale = jnp.exp(gamma)
+    terms = [tokens @ (scale * matrix(f"B_{p}", (D, S), 1 / (2 * D))) for p in parts]
+    real, imaginary = scan_linear(every, tuple(terms))
+    c_real, c_imaginary = (matrix(f"C_{p}", (S, self.width), 1 / S) for p in parts)
+    return real @ c_real - imaginary @ c_imaginary
+
+
+def _moduli(key, shape, dtype=jnp.float32):
+  """nu with |lambda|^2 = exp(-2 exp(nu)) uniform."""
+  low, high = _SQUARED_MODULI
+  return jnp.log(-0.5 * jnp.log(jax.random.uniform(key, shape, dtype, low, high)))
+
+
+def _phases(key, shape, dtype=jnp.float32):
+  """theta with phases exp(theta) uniform on the circle."""
+  return jnp.log(jax.random.uniform(key, shape, dtype, 1e-6, 2 * math.pi))
+
+
+class MinGRU(nn.Module):
+  """A bidirectional minGRU, then a two-layer ReLU read-out per position.
+
+  Feng et al., "Were RNNs All We Needed?" (2024): in each direction
+  h_i = (1 - g_i) h_{i-1} + g_i c_i with g_i = sigmoid(W_g z_i + b_g) and
+  c_i = W_c z_i + b_c. The read-out sees both states and z_i, as in section 5.1 of the
+  main paper, through a ReLU layer as wide as the published Transformer's: no gate sees a
+  state, so a linear read-out could not choose what to read of one.
+
+  Attributes:
+    units: states per direction.
+    width: hidden width of the read-out.
+    scheme: initial weights, "torch" or "flax".
+  """
+
+  units: int = 500
+  width: int = 100
+  scheme: Scheme = "torch"
+
+  @nn.compact
+  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
+    """Maps embedded tokens to one prediction per position."""
+    times_first = jnp.swapaxes(inputs, 0, 1)
+    forward = self._direction("forward", times_first)
+    backward = self._direction("backward", times_first[::-1])[::-1]
+    states = jnp.concatenate([forward, backward, times_first], axis=-1)
+    hidden = linear(self.scheme, states.shape[-1], self.width, name="hidden")(states)
+    return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
+
+  def _direction(self, name: str, tokens: Float[Array, "N n D"]) -> Array:
+    """h_i, [N n units]."""
+
+    def dense(own: str) -> Array:
+      layer = linear(self.scheme, tokens.shape[-1], self.units, name=f"{name}_{own}")
+      return layer(tokens)
+
+    gate = nn.sigmoid(dense("gate"))
+    (states,) = scan_linear((1 - gate,), (gate * dense("candidate"),))
+    return states
