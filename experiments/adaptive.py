@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments.running import Rows
 from sepfx import specifications
 from sepfx.analysis import success
 from sepfx.ensembles import Cell, trial_name
@@ -38,13 +39,13 @@ class Adaptive:
     self._chosen: dict[tuple, list[tuple[int, str]]] = {key: [] for key in self._groups}
     self.num_trials = num_trials * len(self._groups)
 
-  def __call__(self, ended: Mapping[str, bool]) -> list[str]:
+  def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
     names = []
     for key, cells in self._groups.items():
       before = self._chosen[key]
       counts = success.count(
         np.array([size for size, _ in before], int),
-        np.array([ended[name] for _, name in before], bool),
+        np.array([_reached(ended[name]) for _, name in before], bool),
       )
       number = min(-(-self._each // _ROUNDS), self._each - len(before))
       for size in success.choose_sizes(counts, np.array(sorted(cells)), number).tolist():
@@ -52,3 +53,7 @@ class Adaptive:
         before.append((size, trial_name(cells[size], trial)))
         names.append(before[-1][1])
     return names
+
+
+def _reached(rows: Rows) -> bool:
+  return all(row["outcome"] == "reached" for row in rows)

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import numpy as np
 import rich.console
 from absl import flags
 
@@ -61,6 +60,8 @@ flags.DEFINE_float(
 
 FLAGS = flags.FLAGS
 
+# Width of tables that are written to a file or a pipe.
+_FILE_COLUMNS = 160
 # A network's file system may show a new file to other hosts this much later.
 _SEEN_SECONDS = 15.0
 
@@ -124,7 +125,10 @@ def start(card: Mapping[str, str]) -> Stop:
 def console() -> rich.console.Console:
   """Where an experiment prints; the primary process alone, and not if --quiet."""
   quiet = FLAGS.quiet or not hosts.is_primary()
-  return rich.console.Console(highlight=False, quiet=quiet)
+  own = rich.console.Console(highlight=False, quiet=quiet)
+  if not own.is_terminal and "COLUMNS" not in os.environ:
+    own.width = _FILE_COLUMNS  # a file has room where a terminal may not
+  return own
 
 
 class Request(NamedTuple):
@@ -153,22 +157,26 @@ class Request(NamedTuple):
   keep_weights: bool
 
 
+# What is recorded of one trial: values by column.
+Rows = Sequence[Mapping[str, Any]]
+
+
 class Search(Protocol):
   """Chooses the trials of a run round by round.
 
   Attributes:
-    num_trials: how many it will have chosen at its end.
+    num_trials: how many it will have chosen at its end, as far as it knows.
   """
 
   num_trials: int
 
-  def __call__(self, ended: Mapping[str, bool]) -> Sequence[str]:
+  def __call__(self, ended: Mapping[str, Rows]) -> Sequence[str]:
     """Returns the names of the trials to run next, none when it is done.
 
-    Called once a round.
+    Called once per round.
 
     Args:
-      ended: of all trials chosen before, whether they reached all their thresholds.
+      ended: the rows of all trials chosen before, by name.
     """
 
 
@@ -261,9 +269,9 @@ def recorded(
       progress = while_running.enter_context(Progress(number, console()))
       watchers += [files, progress]
 
-    def finish(chosen: Sequence[str]) -> dict[str, bool]:
-      """Runs those that are not recorded; returns whether each reached all thresholds."""
-      known = _reached(files, chosen)
+    def finish(chosen: Sequence[str]) -> dict[str, Rows]:
+      """Runs those that are not recorded; returns the rows of all."""
+      known = _recorded(files, chosen)
       missing = set(chosen) - set(known)
       if progress is not None:
         progress.leave_out(len(known))
@@ -286,7 +294,7 @@ def recorded(
         keep_weights=request.keep_weights,
       ):
         pass
-      ended = _reached(files, chosen)
+      ended = _recorded(files, chosen)
       if lost := sorted(missing - set(ended)):
         raise RuntimeError(f"these trials ran and left no record: {', '.join(lost)}")
       return ended
@@ -296,8 +304,12 @@ def recorded(
     else:
       if again:
         finish(again)
-      ended: dict[str, bool] = {}
+      ended: dict[str, Rows] = {}
+      expected = search.num_trials
       while chosen := search(ended):
+        if progress is not None:
+          progress.leave_out(expected - search.num_trials)
+          expected = search.num_trials
         ended.update(finish(chosen))
   return files.complete() if files else None
 
@@ -324,15 +336,13 @@ def _files(request: Request, directory: RunDirectory) -> TrialFiles:
   return files
 
 
-def _reached(files: TrialFiles | None, names: Sequence[str]) -> dict[str, bool]:
-  """Which of these trials are recorded, and whether they reached all their thresholds.
+def _recorded(files: TrialFiles | None, names: Sequence[str]) -> dict[str, Rows]:
+  """The rows of those of these trials of which nothing is missing, in all processes.
 
   Args:
     files: of the primary process; None in the others.
     names: of the trials.
   """
-  reached = files.reached if files else {}
-  # Of one kind in all processes: True and False alone would make an array of bytes.
-  values = hosts.from_primary(np.array([reached.get(name, -1) for name in names], int))
-  pairs = zip(names, values.tolist(), strict=True)
-  return {name: bool(value) for name, value in pairs if value >= 0}
+  rows = files.rows if files else {}
+  text = json.dumps({name: rows[name] for name in names if name in rows})
+  return json.loads(hosts.text_from_primary(text))

@@ -67,6 +67,9 @@ class Settings(Common):
   token_dim: int = setting(10, "d.")
   sparsity: int = setting(1, "q, number of tokens a label depends on.")
   link: str = setting("linear", f"g of those tokens: {', '.join(LINKS)}.")
+  num_parameters: int | None = setting(
+    None, "About how many parameters a model has, its widths scaled; none for its own."
+  )
   screen: bool = setting(True, "Estimate the loss before evaluating it.", kind="fixed")
   published: str = setting(
     "", "Published means to draw beside: a name in experiments/published.", kind="free"
@@ -88,7 +91,9 @@ def build(settings: Settings) -> Trial:
     optimizer=optimizer_from(settings),
     thresholds=(*settings.thresholds, *_fractions(settings, test_task)),
   )
-  model = models.build(settings.model, task)
+  number = settings.num_parameters
+  sizes = {} if number is None else models.sized(settings.model, task, number)
+  model = models.build(settings.model, task, sizes)
   return protocol.trial(task, test_task, model, settings.model)
 
 
@@ -107,7 +112,7 @@ def uniform_risk(task) -> float | None:
   return getattr(task, "uniform_attention_risk", lambda: None)()
 
 
-def _levels(chosen: Chosen) -> list[Level]:
+def levels_of(chosen: Chosen) -> list[Level]:
   fractions = chosen.one("uniform_fractions")
   return [
     *map(Level, chosen.one("thresholds")),
@@ -117,14 +122,14 @@ def _levels(chosen: Chosen) -> list[Level]:
 
 def summarise_run(run: study.Run) -> dict:
   risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
-  levels = _levels(run.chosen)
+  levels = levels_of(run.chosen)
   return summarise(run.records, levels, run.checks(), risk, run.keys(), run.against)
 
 
 def draw(run: study.Run, summary: dict):
   risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
   means = published.read(run.chosen.one("published"))
-  levels = _levels(run.chosen)
+  levels = levels_of(run.chosen)
   return figures.sample_complexity(run.records, levels, summary, risk, means, run.against)
 
 

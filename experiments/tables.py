@@ -22,7 +22,7 @@ def means(summary: dict) -> list[Any]:
     shown = rich.table.Table()
     shown.add_column("N" if against == "length" else against, justify="right")
     for name in names:
-      shown.add_column(name, justify="right")
+      shown.add_column(name, justify="right", overflow="fold")
     for place in sorted({cell[against] for cell in cells}):
       by_name = {c["series"]: c for c in cells if c[against] == place}
       shown.add_row(f"{place:g}", *(_mean(by_name.get(name)) for name in names))
@@ -33,11 +33,54 @@ def means(summary: dict) -> list[Any]:
     parts.append(shown)
     parts += _ratios(at_level(summary["ratios"], level))
   letter = "N" if against == "length" else against
-  text = f"Mean [95% interval] over trials; c is the exponent of n ~ {letter}^c."
+  text = "Mean [95% interval] over trials."
+  if summary["exponents"]:
+    text += f" c is the exponent of n ~ {letter}^c."
   if any(cell["coarse"] for cell in summary["cells"]):
     text += " Coarse: less than ten checks (--check_every)."
   parts.append(text)
   return parts
+
+
+def best_rates(summary: dict) -> list[Any]:
+  """The best rate of each series at each length, and how n grows, by level."""
+  parts: list[Any] = []
+  for level in (Level(**own) for own in summary["levels"]):
+    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
+    table = rich.table.Table(
+      "model", "N", "best rate", "n", "each half\nchooses", "choice\nflatters", "reached"
+    )
+    for entry in at_level(summary["best"], level):
+      table.add_row(entry["series"], str(entry["length"]), *_best(entry))
+    parts.append(table)
+    for entry in at_level(summary["exponents"], level):
+      text = _exponent({**entry, "coarse": False})
+      over = ", ".join(f"{length:g}" for length in entry["over"])
+      name = entry["series"]
+      parts.append(f"{name}: n ~ N^c, c = {text} over N = {over}: {entry['verdict']}")
+  parts.append(
+    "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
+    "> : some trials spent their budget. Halves: each chooses, the other reports. "
+    "Flatters: by what factor n is too small for having been chosen."
+  )
+  return parts
+
+
+def _best(entry: dict) -> list[str]:
+  if entry["learning_rate"] is None:
+    return ["none", f"> {entry['budget']:,}", "", "", f"0 of {len(entry['rates'])} rates"]
+  sign = "> " * entry["restricted"] + "< " * entry["edge"]
+  n = f"{sign}{entry['mean']:,.0f}"
+  if entry["low"] is not None:
+    n += f" [{entry['low']:,.0f}, {entry['high']:,.0f}]"
+  split = "" if entry["split"] is None else f"{entry['split']:,.0f}"
+  return [
+    f"{entry['learning_rate']:g}",
+    n + " coarse" * entry["coarse"],
+    split,
+    f"{entry['flatters']:.2f}",
+    f"{entry['reached']}/{entry['trials']}",
+  ]
 
 
 def _exponent(entry: dict | None) -> str:
@@ -53,7 +96,9 @@ def _ratios(ratios: Sequence[dict]) -> list[Any]:
   """n over n of an earlier cell whose trials share their keys, a row for each cell."""
   if not ratios:
     return []
-  table = rich.table.Table("model", "N", "with", "over that with", "n over n", "pairs")
+  table = rich.table.Table()
+  for name in ("model", "N", "with", "over that with", "n over n", "pairs"):
+    table.add_column(name, overflow="fold")
   for ratio in ratios:
     ends = (ratio["low"], ratio["high"])
     interval = "" if None in ends else " [{:.2f}, {:.2f}]".format(*ends)

@@ -163,7 +163,9 @@ def test_a_search_is_of_cells_that_differ_in_their_sample_size_alone():
     assert len(set(chosen)) == len(chosen)
     assert not ended.keys() & set(chosen)
     # Without noise all trials succeed, with it none does.
-    ended |= {name: by_name[name].coordinates["noise"] == 0 for name in chosen}
+    for name in chosen:
+      reached = by_name[name].coordinates["noise"] == 0
+      ended[name] = [{"outcome": "reached" if reached else "censored"}]
   sizes = {0.0: [], 0.1: []}
   for name in ended:
     own = by_name[name].coordinates

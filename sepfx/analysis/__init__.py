@@ -1,6 +1,7 @@
 """What it means: reads records only; censored means, scaling fits, figures."""
 
 from sepfx.analysis import (
+  best_figures,
   chain_figures,
   figures,
   flatness_figures,
@@ -10,6 +11,7 @@ from sepfx.analysis import (
   testing_figures,
 )
 from sepfx.analysis.attention import block_statistics
+from sepfx.analysis.best_summary import summarise_best
 from sepfx.analysis.chains import summarise_chains
 from sepfx.analysis.gaps import summarise_gaps
 from sepfx.analysis.levels import Level
@@ -27,6 +29,7 @@ __all__ = [
   "Exponent",
   "Level",
   "Mean",
+  "best_figures",
   "block_statistics",
   "chain_figures",
   "figures",
@@ -38,6 +41,7 @@ __all__ = [
   "success",
   "success_figures",
   "summarise",
+  "summarise_best",
   "summarise_chains",
   "summarise_gaps",
   "summarise_success",

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from sepfx.analysis.bounded import (
   LEAST_SPREAD,
   Bounds,
+  Fit,
   density_ratio,
   end_of,
   fit,
@@ -153,14 +154,51 @@ def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
     mean = end_of(lambda own: value(own) - allowed, likeliest, start)
     logs = log_restricted_mean(mean, at, log_budget[..., None, :])
     found.append(np.exp(choose(np.where(possible, logs, nothing), axis=-2)))
-  freedom = np.maximum(count - K, 1)
-  spread = best.spread * np.sqrt(np.maximum(count, 1) / freedom)
-  own = np.broadcast_to(spread[..., None], (*batch, K))
-  mean = np.exp(log_restricted_mean(best.coefficients, own, log_budget))
+  mean, own = _point(best, count, log_budget)
   low, high, own = (
     np.where((count > K)[..., None], values, np.nan) for values in (*found, own)
   )
   return Means(mean, low, high, own)
+
+
+def _point(
+  best: Fit, count: np.ndarray, log_budget: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Restricted means and spreads [*batch K] of the likeliest means of log n."""
+  K = best.coefficients.shape[-1]
+  freedom = np.maximum(count - K, 1)
+  spread = best.spread * np.sqrt(np.maximum(count, 1) / freedom)
+  own = np.broadcast_to(spread[..., None], best.coefficients.shape)
+  return np.exp(log_restricted_mean(best.coefficients, own, log_budget)), own
+
+
+class Points(NamedTuple):
+  """What `restricted_means` estimates where the spread is one, without intervals.
+
+  Attributes:
+    mean: E[min(n, budget)], [*batch K].
+    log: the likeliest mean of log n, [*batch K].
+    spread: standard deviation of log n, [*batch K].
+  """
+
+  mean: np.ndarray
+  log: np.ndarray
+  spread: np.ndarray
+
+
+def points(bounds: Bounds, budget: np.ndarray | float) -> Points:
+  """Estimates of cells whose log n are normal, of one spread.
+
+  Args:
+    bounds: of log n, [*batch K m], as `restricted_means` takes them.
+    budget: of each cell, [*batch K], or of all; infinite for none.
+  """
+  *batch, K, m = bounds.lower.shape
+  flat = Bounds(*(side.reshape(*batch, K * m) for side in bounds))
+  best = fit(flat, np.repeat(np.eye(K), m, axis=0))
+  log_budget = np.log(np.broadcast_to(budget, (*batch, K)))
+  mean, spread = _point(best, np.sum(flat.informative, axis=-1), log_budget)
+  return Points(mean, best.coefficients, spread)
 
 
 class Mean(NamedTuple):

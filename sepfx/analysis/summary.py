@@ -77,7 +77,7 @@ def summarise(
             **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
             "budget": int(own_checks.budget[at][0]),
             "resolution": int(own_checks.every[at][0]),
-            **_json(mean._asdict()),
+            **json_values(mean._asdict()),
           }
         )
       fitted = np.isnan(risk) | (risk > [level.threshold(each) for each in risk.tolist()])
@@ -95,7 +95,7 @@ def summarise(
             "model": own["model"][0].item(),
             "against": against,
             **at_level,
-            **_json(exponent._asdict()),
+            **json_values(exponent._asdict()),
             "coarse": any(means[place].coarse for place in exponent.over),
           }
         )
@@ -136,13 +136,13 @@ def _ratios(
         {
           **{c: head[c].item() for c in records.coordinates},
           "over": {c: to[c].item() for c in columns},
-          **_json(ratio._asdict()),
+          **json_values(ratio._asdict()),
         }
       )
   return found
 
 
-def _json(values: dict[str, Any]) -> dict[str, Any]:
+def json_values(values: dict[str, Any]) -> dict[str, Any]:
   """NaN is not JSON."""
   return {
     k: None if isinstance(v, float) and np.isnan(v) else v for k, v in values.items()

@@ -78,14 +78,16 @@ class TrialFiles(Watcher):
     return self._types
 
   @property
-  def reached(self) -> dict[str, bool]:
-    """Whether a trial reached all its thresholds, by name, if nothing of it is missing.
+  def rows(self) -> dict[str, list[dict[str, Any]]]:
+    """A trial's rows, values by column, by its name, if nothing of it is missing.
 
     Missing are also probes and weights that are asked for today, and what a larger
     budget may bring.
     """
     return {
-      trial_name(self._cells[cell], k): all(row[-1] == "reached" for row in rows)
+      trial_name(self._cells[cell], k): [
+        dict(zip(self._types, row, strict=True)) for row in rows
+      ]
       for (cell, k), rows in self._rows.items()
       if not (outgrown(self._cells[cell], rows) or self._lacks(cell, k))
     }

@@ -72,7 +72,7 @@ class TensorBoard(Watcher):
         "tensorboard", True, "an installation of sepfx[tensorboard]"
       ) from error
     self._writer, self._path = Writer, path
-    for name in files.reached:
+    for name in files.rows:
       if not (path / name).exists():
         self._write(name, files.curve(name))
 

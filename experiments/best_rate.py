@@ -1,0 +1,63 @@
+"""How many samples does each architecture need at its own best learning rate?
+
+    python -m experiments.best_rate --flagfile=experiments/flags/best_rate.cfg
+
+Trains every model at every rate: two pilot trials of each, then more of those rates that
+come near the best. The rest is as in `experiments.sample_complexity`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from experiments import sample_complexity, study, tables
+from experiments.pilots import Pilots
+from experiments.settings import setting
+from sepfx.analysis import best_figures, summarise_best
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(sample_complexity.Settings):
+  model: str = setting(
+    ("transformer", "linear_attention", "ffn", "relu_rnn", "lru", "min_gru"),
+    sample_complexity.Settings.__dataclass_fields__["model"].metadata["help"],
+    flag="models",
+    kind="grid",
+  )
+  length: int = setting(
+    (4, 8, 16), "N, number of tokens in a prompt.", flag="lengths", kind="grid"
+  )
+  learning_rate: float = setting(
+    (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+    "The optimizer's; those to choose from.",
+    flag="learning_rates",
+    kind="grid",
+  )
+  num_trials: int = setting(6, "Trials of each cell that is not given up.", kind="count")
+  thresholds: tuple[float, ...] = setting(
+    (), "Test losses whose first passage is timed.", kind="list"
+  )
+  uniform_fractions: tuple[float, ...] = setting(
+    (0.5,), "Further ones, as fractions of uniform attention's (1 - 1/N).", kind="list"
+  )
+  check_every: int = setting(1, "Steps between two evaluations.", kind="fixed")
+
+
+def summarise_run(run: study.Run) -> dict:
+  risk = run.per_row(lambda trial: sample_complexity.uniform_risk(trial.test_task))
+  levels = sample_complexity.levels_of(run.chosen)
+  return summarise_best(run.records, levels, run.checks(), risk)
+
+
+STUDY = study.Study(
+  settings=Settings,
+  build=sample_complexity.build,
+  summarise=summarise_run,
+  draw=lambda _, summary: best_figures.best_rates(summary),
+  table=tables.best_rates,
+  output_dir="runs/best_rate",
+  search=lambda cells, chosen: Pilots(cells, chosen.one("num_trials")),
+)
+
+if __name__ == "__main__":
+  study.main(STUDY)

@@ -1,0 +1,110 @@
+"""The figure of architectures at their best learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import matplotlib.lines
+import matplotlib.ticker
+import numpy as np
+
+from sepfx.analysis.best_summary import RATE
+from sepfx.analysis.figures import (
+  BOUND,
+  STYLES,
+  aside,
+  draw_arrows,
+  label_logarithmic,
+  legend_below,
+  line_with_intervals,
+)
+from sepfx.analysis.levels import Level
+from sepfx.analysis.summary import at_level
+
+# The rate that all architectures are trained at in the publication.
+PUBLISHED_RATE = 1e-3
+_EDGE: Mapping[str, Any] = {**BOUND, "marker": r"$\Downarrow$"}
+
+
+def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws n against N at each series' best rate, and below it that rate.
+
+  Args:
+    summary: of `sepfx.analysis.best_summary.summarise_best`.
+
+  Returns:
+    A column for each level. Above, n at the best rate with its interval, and faint, n at
+    the published rate; an arrow up where n is a lower bound, since trials spent their
+    budget; one down where it is an upper bound, since the rate is at an edge of those
+    tried. Below, the best rate, hollow at an edge.
+  """
+  levels = [Level(**own) for own in summary["levels"]]
+  names = list(dict.fromkeys(entry["series"] for entry in summary["best"]))
+  styles = {name: STYLES[k % len(STYLES)] for k, name in enumerate(names)}
+  figure = matplotlib.figure.Figure(
+    figsize=(6.4 * len(levels), 7.2), layout="constrained"
+  )
+  axes = figure.subplots(2, len(levels), squeeze=False, height_ratios=(3, 1.2))
+  for level, upper, lower in zip(levels, *axes, strict=True):
+    best = at_level(summary["best"], level)
+    cells = at_level(summary["cells"], level)
+    places = np.array(sorted({entry["length"] for entry in best}))
+    for k, (name, style) in enumerate(styles.items()):
+      shift = aside(places, True, k - (len(styles) - 1) / 2)
+      own = [entry for entry in best if entry["series"] == name]
+      line_with_intervals(figure, upper, own, "length", shift, style)
+      edge = [entry for entry in own if entry["edge"]]
+      x = shift([entry["length"] for entry in edge])
+      n = [entry["mean"] for entry in edge]
+      draw_arrows(figure, upper, x, n, _EDGE, style["color"], points=-24)
+      at_published = [
+        c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
+      ]
+      upper.plot(
+        shift([cell["length"] for cell in at_published]),
+        [cell["mean"] for cell in at_published],
+        **style, linewidth=1, markersize=4, alpha=0.3,
+      )  # fmt: skip
+      _draw_rates(lower, own, shift, style)
+    for axis in (upper, lower):
+      axis.set(xscale="log", yscale="log", xlabel="length N")
+      axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
+      axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+      axis.grid(alpha=0.25)
+    upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
+    label_logarithmic(upper.yaxis)
+    lower.set(ylabel="best learning rate")
+  legend_below(figure, _legend(styles, summary))
+  return figure
+
+
+def _draw_rates(axis, entries, shift, style) -> None:
+  known = [entry for entry in entries if entry[RATE] is not None]
+  x, rates = shift([e["length"] for e in known]), [e[RATE] for e in known]
+  line = {k: style[k] for k in ("color", "linestyle")}
+  axis.plot(x, rates, **line, linewidth=1)
+  for at, entry in zip(x, known, strict=True):
+    face = "white" if entry["edge"] else style["color"]
+    axis.plot(
+      [at], [entry[RATE]], linestyle="none", marker=style["marker"], markersize=6,
+      color=style["color"], markerfacecolor=face,
+    )  # fmt: skip
+
+
+def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
+  def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
+    return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
+
+  handles = [handle(name, **style, linewidth=2) for name, style in styles.items()]
+  handles.append(handle("mean and 95% interval", marker="|", markersize=10))
+  rates = {cell[RATE] for cell in summary["cells"]}
+  if any(np.isclose(rate, PUBLISHED_RATE) for rate in rates):
+    label = f"at the published rate, {PUBLISHED_RATE:g}"
+    handles.append(handle(label, alpha=0.3, linewidth=1))
+  if any(entry["restricted"] for entry in summary["best"]):
+    handles.append(handle("lower bound: trials spent their budget", **BOUND))
+  if any(entry["edge"] for entry in summary["best"]):
+    handles.append(handle("upper bound: rate at an edge (hollow below)", **_EDGE))
+  return handles

@@ -1,0 +1,144 @@
+"""What a sweep of learning rates says of each architecture at its best rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sepfx.analysis.best import Best, best_of, laid_out
+from sepfx.analysis.bounded import CONFIDENCE
+from sepfx.analysis.levels import Level
+from sepfx.analysis.passages import COARSE, Checks, bounds_of, cell_means
+from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.series import series
+from sepfx.analysis.summary import json_values, of_level
+from sepfx.ensembles import Records
+
+RATE = "learning_rate"
+# Repetitions of the bootstrap, and the seed of its numbers.
+_REPETITIONS, _SEED = 1000, 0
+# What n ~ N^c is called whose c lies below, or above this.
+_BORDER = 0.5
+
+
+def summarise_best(
+  records: Records, levels: Sequence[Level], checks: Checks, uniform_risk: np.ndarray
+) -> dict[str, Any]:
+  """Chooses each series' best learning rate at each length and level.
+
+  Args:
+    records: with thresholds, and a column learning_rate.
+    levels: what was to be reached.
+    checks: how first passages were looked for, of each row.
+    uniform_risk: risk of uniform attention, [rows]; NaN where there is no such line.
+
+  Returns:
+    JSON values. `cells`: for each level, series, length and rate what
+    `sepfx.analysis.passages.Mean` has. `best`: for each level, series and length the best
+    rate with what `sepfx.analysis.best.Best` has; `learning_rate` is None where no trial
+    of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
+    the smallest or the largest tried, so that one beyond it may need fewer samples.
+    `exponents`: c of n ~ N^c over the trials at the best rates, and the verdict that
+    follows from its interval. All intervals have the level `confidence`.
+  """
+  names = series(records, ("length", RATE))
+  cells, best, exponents = [], [], []
+  for level in levels:
+    at_level = {
+      "threshold": None if level.of_uniform else level.value,
+      "fraction": level.value if level.of_uniform else None,
+    }
+    passages = of_level(records, level, uniform_risk)
+    for name in dict.fromkeys(names[passages].tolist()):
+      chosen = passages & (names == name)
+      used = np.zeros_like(chosen)  # those at the best rates
+      for length in np.unique(records.table["length"][chosen]).tolist():
+        at = chosen & (records.table["length"] == length)
+        own, own_checks = records.table[at], checks.at(at)
+        head = {"series": name, "model": own["model"][0].item(), "length": length}
+        head |= at_level
+        cells += [{**head, **cell} for cell in _rates(own, own_checks)]
+        entry = _best(own, own_checks)
+        best.append({**head, **entry})
+        used |= at & (records.table[RATE] == entry[RATE])
+      exponent = _exponent(records.table[used], checks.at(used))
+      if exponent is not None:
+        exponents.append({"series": name, **at_level, **exponent})
+  return {
+    "confidence": CONFIDENCE,
+    "levels": [level._asdict() for level in levels],
+    "repetitions": _REPETITIONS,
+    "seed": _SEED,
+    "cells": cells,
+    "best": best,
+    "exponents": exponents,
+  }
+
+
+def verdict(low: float, high: float) -> str:
+  """What an exponent's interval says of the growth of n with N."""
+  if high < _BORDER:
+    return "nearly independent of N"
+  return "grows" if low > _BORDER else "not settled"
+
+
+def _rates(own: np.ndarray, checks: Checks) -> list[dict[str, Any]]:
+  """Means of one series at one length, by rate."""
+  reached = own["outcome"] == "reached"
+  means = cell_means(own["samples"], reached, checks, own[RATE])
+  found = []
+  for rate, mean in means.items():
+    outcomes = own["outcome"][own[RATE] == rate].tolist()
+    found.append(
+      {
+        RATE: rate,
+        "trials": len(outcomes),
+        **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
+        "budget": int(checks.budget[0]),
+        "resolution": int(checks.every[0]),
+        **json_values(mean._asdict()),
+      }
+    )
+  return found
+
+
+def _exponent(own: np.ndarray, checks: Checks) -> dict[str, Any] | None:
+  """How n grows with the length over these trials."""
+  reached = own["outcome"] == "reached"
+  bounds = bounds_of(own["samples"], reached, checks)
+  found = fit_exponent(own["length"], bounds, reached)
+  if found is None:
+    return None
+  return {**json_values(found._asdict()), "verdict": verdict(found.low, found.high)}
+
+
+def _best(own: np.ndarray, checks: Checks) -> dict[str, Any]:
+  """The best rate of one series at one length."""
+  rates, which = np.unique(own[RATE], return_inverse=True)
+  reached = own["outcome"] == "reached"
+  trials = laid_out(own["samples"], reached, which, own["trial"], checks)
+  found = best_of(trials, _REPETITIONS, np.random.default_rng(_SEED))
+  entry: dict[str, Any] = {"rates": rates.tolist(), "budget": int(checks.budget[0])}
+  entry |= {"resolution": int(checks.every[0])}
+  if found is None:
+    nothing = dict.fromkeys((RATE, *Best._fields[1:]))
+    nothing |= {"mean": float(checks.budget[0]), "trials": 0, "reached": 0}
+    return {**entry, **nothing, "edge": False, "restricted": True, "coarse": False}
+  values = found._asdict()
+  setting = values.pop("setting")
+  values["chosen"] = dict(
+    zip(map(str, rates.tolist()), found.chosen.tolist(), strict=True)
+  )
+  of_rate = which == setting
+  return {
+    **entry,
+    RATE: rates[setting].item(),
+    **json_values(values),
+    "trials": int(np.sum(of_rate)),
+    "reached": int(np.sum(of_rate & reached)),
+    "edge": len(rates) > 1 and setting in (0, len(rates) - 1),
+    "restricted": not bool(np.all(reached[of_rate])),
+    "coarse": found.mean < COARSE * float(checks.every[0]),
+  }
