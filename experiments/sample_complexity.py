@@ -24,7 +24,8 @@ from sepfx.training import Online, Trial
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.
 _OF_QSTR = (
-  "token_dim", "sparsity", "link", "codes", "code_dim", "encoding_prefactor",
+  "token_dim", "sparsity", "link", "codes", "code_dim", "max_length", "places",
+  "encoding_prefactor",
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ class Settings(Common):
   )
   codes: str = setting("rademacher", f"Position codes: {', '.join(KINDS)}.")
   code_dim: int | None = setting(None, "d_e; none for floor(5 ln N).")
+  max_length: int | None = setting(None, "N_max, number of codes; none for N.")
+  places: str = setting("first", "Which N of N_max codes a prompt has: first or random.")
   encoding_prefactor: bool = setting(False, "Multiply codes by sqrt(d/q).")
   batch_size: int = setting(64, "Fresh prompts per step.")
   weight_decay: float = setting(0.01, "AdamW's decoupled weight decay.")

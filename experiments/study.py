@@ -17,11 +17,12 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import beside, card, command_line, merging, running, settings
+from experiments import beside, card, command_line, merging, running, settings, tables
 from experiments.beside import Part
 from experiments.settings import Chosen
 from sepfx import probes as probes_lib
 from sepfx.analysis.passages import Checks
+from sepfx.analysis.probed import summarise_probes
 from sepfx.ensembles import Cell, Records, grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
@@ -216,6 +217,9 @@ def run(study: Study, chosen: Chosen) -> None:
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     for part in study.table(summary):
       console.print(part)
+    if FLAGS.probes:
+      for part in tables.probes(summarise_probes(everything[0])):
+        console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
 
 

@@ -42,6 +42,31 @@ def means(summary: dict) -> list[Any]:
   return parts
 
 
+def probes(summary: Sequence[dict]) -> list[Any]:
+  """Means of probes' values, a row for each cell."""
+  columns = [name for name in summary[0] if name != "probes"]
+  told_apart = [
+    name for name in columns if len({str(cell[name]) for cell in summary}) > 1
+  ] or ["model"]
+  values = list(summary[0]["probes"])
+  table = rich.table.Table(*told_apart)
+  for name in values:
+    table.add_column(name, justify="right", overflow="fold")
+  for cell in summary:
+    heads = [str(cell[name]) for name in told_apart]
+    table.add_row(*heads, *(_probed(cell["probes"][name]) for name in values))
+  return ["\nProbes at the trials' ends, mean [95% interval]:", table]
+
+
+def _probed(value: dict) -> str:
+  if value["mean"] is None:
+    return ""
+  text = f"{value['mean']:.3g}"
+  if value["low"] is not None:
+    text += f" [{value['low']:.3g}, {value['high']:.3g}]"
+  return text
+
+
 def best_rates(summary: dict) -> list[Any]:
   """The best rate of each series at each length, and how n grows, by level."""
   parts: list[Any] = []

@@ -14,10 +14,12 @@ from sepfx.analysis import (
   figures,
   series,
   summarise,
+  summarise_probes,
 )
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import Cell, Records, columns, joined, table
+from sepfx.ensembles.records import probe_table
 from tests import small
 
 BUDGET = 1000
@@ -428,3 +430,22 @@ def test_attention_figure_draws_both_matrices():
   images = [axis.images[0] for axis in figure.axes if axis.images]
   np.testing.assert_array_equal(images[0].get_array(), learned)
   np.testing.assert_array_equal(images[1].get_array(), constructed)
+
+
+def test_probes_are_summarised_by_cell():
+  types = {"task": str, "model": str, "length": int, "trial": int}
+  names = tuple(types)[:3]
+  heads = [("qstr", model, 4, k) for model in ("a", "b") for k in range(3)]
+  values = [1.0, 2.0, 3.0, 5.0, np.nan, np.nan]
+  own = probe_table([(h, {"x": v}) for h, v in zip(heads, values, strict=True)], types)
+  one, two = summarise_probes(Records(np.empty(0), names, {}, own))
+  assert one == {
+    "task": "qstr", "model": "a", "length": 4,
+    "probes": {"x": {**one["probes"]["x"], "trials": 3, "mean": 2.0}},
+  }  # fmt: skip
+  # Student: 4.303 / sqrt(3).
+  np.testing.assert_allclose(one["probes"]["x"]["low"], 2 - 2.484, atol=1e-3)
+  np.testing.assert_allclose(one["probes"]["x"]["high"], 2 + 2.484, atol=1e-3)
+  assert two["probes"]["x"] == {"trials": 1, "mean": 5.0, "low": None, "high": None}
+  _, table = tables.probes([one, two])
+  assert [column.header for column in table.columns] == ["model", "x"]

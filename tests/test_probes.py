@@ -9,6 +9,7 @@ import pytest
 
 import sepfx
 from sepfx import probes
+from sepfx.errors import InvalidSetting
 from sepfx.models import FeedForward, OnBits
 from sepfx.tasks import QSTR, SparseBoolean, shared
 from tests import small
@@ -75,6 +76,36 @@ def test_risk_on_another_distribution_and_length():
   outputs = trial.model.apply({"params": params}, task.encode(planted, sample))
   expected = np.mean((outputs - sample.labels) ** 2)
   np.testing.assert_allclose(longer["risk_length_5"], expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", ["first", "random"])
+def test_risk_at_other_lengths_has_the_trials_codes(places):
+  task = QSTR(length=3, token_dim=2, max_length=6, places=places)
+  trial = small.PROTOCOL.trial(task, task, small.MODEL)
+  params, world, key = ended(trial)
+  found = probes.risk(length=6, num_samples=300)(trial, params, world, key)
+  _, sample_key = jax.random.split(key)
+  longer = dataclasses.replace(task, length=6)
+  sample = longer.sample(sample_key, world.planted, 300)
+  outputs = trial.model.apply({"params": params}, longer.encode(world.planted, sample))
+  expected = np.mean((outputs - sample.labels) ** 2)
+  np.testing.assert_allclose(found["risk_length_6"], expected, rtol=1e-4)
+
+
+def test_lengths_that_a_risk_cannot_be_measured_at():
+  task = QSTR(length=3, token_dim=2, max_length=6)
+  for model, length, message in (
+    (small.MODEL, 7, "max_length: got 6, takes an integer from the length, here 7"),
+    (
+      FeedForward((5,)),
+      6,
+      "risk_length_6 of FeedForward.*takes a model that takes prompts",
+    ),
+  ):
+    trial = small.PROTOCOL.trial(task, task, model)
+    with pytest.raises(InvalidSetting, match=message):
+      probes.combined(f"risk:length={length}", [trial])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import chex
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -194,6 +195,40 @@ def test_distinct_codes():
   assert len({tuple(row) for row in rademacher}) < 8
 
 
+@pytest.mark.parametrize("places", ["first", "random"])
+def test_prompts_have_some_of_the_codes(places):
+  task = QSTR(length=4, token_dim=3, sparsity=2, max_length=9, places=places)
+  planted = task.init(jax.random.key(0))
+  assert planted.codes.shape == (9, task.resolved_code_dim) == (9, 10)
+  prompts = task.sample(jax.random.key(1), planted, 300)
+  own = np.asarray(prompts.places)
+  assert np.all(np.diff(own, axis=1) > 0)
+  counts = np.bincount(own.ravel(), minlength=9)
+  if places == "first":
+    np.testing.assert_array_equal(counts, [300] * 4 + [0] * 5)
+  else:  # each of nine as often as any other, within four standard deviations
+    share, spread = 300 * 4 / 9, np.sqrt(300 * 4 / 9 * 5 / 9)
+    assert np.all(np.abs(counts - share) < 4 * spread)
+  inputs = np.asarray(task.encode(planted, prompts))
+  codes, t = np.asarray(planted.codes), np.asarray(prompts.indices)
+  np.testing.assert_array_equal(inputs[..., 3:13], codes[own])
+  for k in range(2):
+    named = np.take_along_axis(own, t[..., k], axis=1)
+    np.testing.assert_array_equal(inputs[..., 13 + 10 * k : 23 + 10 * k], codes[named])
+  # Labels are of tokens: codes have no part in them.
+  np.testing.assert_array_equal(
+    prompts.labels, task.label(planted, prompts.tokens, prompts.indices)
+  )
+
+
+def test_as_many_codes_as_tokens_is_the_plain_task():
+  plain, own = QSTR(length=4), QSTR(length=4, max_length=4)
+  planted = plain.init(jax.random.key(0))
+  chex.assert_trees_all_equal(planted, own.init(jax.random.key(0)))
+  one, two = (task.sample(jax.random.key(1), planted, 5) for task in (plain, own))
+  chex.assert_trees_all_equal(one, two)
+
+
 @pytest.mark.parametrize(
   ("codes", "length", "code_dim"), [("incoherent", 10, 3), ("distinct", 5, 2)]
 )
@@ -216,6 +251,11 @@ def test_impossible_codes_are_refused(codes, length, code_dim):
     ({"link": abs}, "link: got"),
     ({"length": 6, "sparsity": 3, "indices": HalfFixed()}, "sparsity: got 3"),
     ({"token_scales": lambda n: np.ones(n + 1)}, "token_scales: got"),
+    (
+      {"length": 8, "max_length": 7},
+      "max_length: got 7, takes an integer from the length",
+    ),
+    ({"max_length": 20, "places": "last"}, "places: got 'last', takes first or random"),
   ],
 )
 def test_bad_settings_are_refused(settings, message):

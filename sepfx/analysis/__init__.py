@@ -16,6 +16,7 @@ from sepfx.analysis.chains import summarise_chains
 from sepfx.analysis.gaps import summarise_gaps
 from sepfx.analysis.levels import Level
 from sepfx.analysis.passages import Checks, Mean
+from sepfx.analysis.probed import summarise_probes
 from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.series import series
 from sepfx.analysis.statistics import restricted_mean
@@ -44,6 +45,7 @@ __all__ = [
   "summarise_best",
   "summarise_chains",
   "summarise_gaps",
+  "summarise_probes",
   "summarise_success",
   "summarise_tests",
   "testing_figures",

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.errors import FlaxError
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
@@ -68,7 +69,7 @@ def risk(
     sample = other.sample(sample_key, planted, num_samples)
     try:
       errors, _ = trial.measured(params, other, sample, world._replace(planted=planted))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, FlaxError) as error:
       takes = f"a model that takes prompts of that kind ({str(error)[:200]})"
       name = trial.coordinates["model"]
       raise InvalidSetting("probes", f"risk{suffix} of {name}", takes) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +23,30 @@ from sepfx.tasks.objectives import REGRESSION, Objective
 _NAMES = {indices_lib.independent: "qstr", indices_lib.shared: "simple_qstr"}
 
 
+_PLACES = ("first", "random")
+
+
 class Planted(NamedTuple):
   """What a task hides from the learner: its codes and its link's parameters."""
 
-  codes: Float[Array, "N d_e"]
+  codes: Float[Array, "N_max d_e"]
   link: Any
 
 
 class Prompts(NamedTuple):
-  """A sample of n prompts and labels (Definition 2), indices counted from 0."""
+  """A sample of n prompts and labels (Definition 2), indices counted from 0.
+
+  Attributes:
+    tokens: x_i.
+    indices: t_i.
+    labels: y_i.
+    places: which code each token has; None where token i has code i.
+  """
 
   tokens: Float[Array, "n N d"]
   indices: Int[Array, "n N q"]
   labels: Float[Array, "n N"]
+  places: Int[Array, "n N"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +63,11 @@ class QSTR:
     indices: distribution of (t_1, ..., t_N).
     link: g.
     codes: kind of position codes, see `sepfx.tasks.codes.draw_codes`.
-    code_dim: d_e; None for floor(5 ln N).
+    code_dim: d_e; None for floor(5 ln N), N_max in place of N if that is given.
+    max_length: N_max, number of codes, so that prompts of all lengths up to it are of one
+      task; None for N.
+    places: which N of N_max codes the tokens of a prompt have: "first", or "random",
+      drawn anew for each prompt and in ascending order.
     token_scales: function N -> [N] of the standard deviations sigma_i, with
       x_i ~ N(0, sigma_i^2 I_d); None for ones.
     encoding_prefactor: True multiplies the codes by sqrt(d/q) (the theory,
@@ -71,10 +86,16 @@ class QSTR:
   code_dim: int | None = None
   token_scales: Callable[[int], Any] | None = None
   encoding_prefactor: bool = False
+  max_length: int | None = None
+  places: Literal["first", "random"] = "first"
 
   def __post_init__(self):
     takes = f"an integer >= 2, at most {MAX_LENGTH}"
     require(2 <= self.length <= MAX_LENGTH, "length", self.length, takes)
+    takes = f"an integer from the length, here {self.length}, to {MAX_LENGTH}, or none"
+    proper = self.max_length is None or self.length <= self.max_length <= MAX_LENGTH
+    require(proper, "max_length", self.max_length, takes)
+    require(self.places in _PLACES, "places", self.places, " or ".join(_PLACES))
     takes = f"an integer >= 1, at most {MAX_LENGTH}"
     require(1 <= self.token_dim <= MAX_LENGTH, "token_dim", self.token_dim, takes)
     takes = f"an integer from 1 to the length, here {self.length}"
@@ -131,7 +152,12 @@ class QSTR:
   @property
   def resolved_code_dim(self) -> int:
     """d_e."""
-    return self.code_dim or codes_lib.default_code_dim(self.length)
+    return self.code_dim or codes_lib.default_code_dim(self.num_codes)
+
+  @property
+  def num_codes(self) -> int:
+    """N_max, or N."""
+    return self.max_length or self.length
 
   @property
   def input_dim(self) -> int:
@@ -142,18 +168,29 @@ class QSTR:
     """Draws the planted parameters. Consumes `key`."""
     key_codes, key_link = jax.random.split(key)
     return Planted(
-      codes_lib.draw_codes(key_codes, self.codes, self.length, self.resolved_code_dim),
+      codes_lib.draw_codes(key_codes, self.codes, self.num_codes, self.resolved_code_dim),
       self.link.init(key_link, self.sparsity, self.token_dim),
     )
 
   def sample(self, key: PRNGKeyArray, planted: Planted, num_prompts: int) -> Prompts:
     """Draws `num_prompts` independent prompts with their labels. Consumes `key`."""
+    places = None
+    if self.num_codes > self.length:
+      key, key_places = jax.random.split(key)
+      places = self._draw_places(key_places, num_prompts)
     key_tokens, key_indices = jax.random.split(key)
     scales = jnp.asarray(self.scales)
     shape = (num_prompts, self.length, self.token_dim)
     tokens = scales[:, None] * normal(key_tokens, shape)
     t = self.indices(key_indices, num_prompts, self.length, self.sparsity)
-    return Prompts(tokens, t, self.label(planted, tokens, t))
+    return Prompts(tokens, t, self.label(planted, tokens, t), places)
+
+  def _draw_places(self, key: PRNGKeyArray, num_prompts: int) -> Int[Array, "n N"]:
+    if self.places == "first":
+      return jnp.broadcast_to(jnp.arange(self.length), (num_prompts, self.length))
+    shuffled = jax.random.uniform(key, (num_prompts, self.num_codes))
+    order = jnp.argsort(shuffled, axis=1)
+    return jnp.sort(order[:, : self.length], axis=1)
 
   def label(
     self, planted: Planted, tokens: Float[Array, "n N d"], t: Int[Array, "n N q"]
@@ -173,8 +210,14 @@ class QSTR:
     n = prompts.tokens.shape[0]
     c = math.sqrt(self.token_dim / self.sparsity) if self.encoding_prefactor else 1.0
     codes = c * planted.codes
-    own = jnp.broadcast_to(codes, (n, *codes.shape))
-    named = codes[prompts.indices].reshape(n, self.length, -1)
+    if prompts.places is None:
+      own = jnp.broadcast_to(codes, (n, *codes.shape))
+      named = codes[prompts.indices]
+    else:
+      own = codes[prompts.places]
+      flat = prompts.indices.reshape(n, -1)
+      named = codes[jnp.take_along_axis(prompts.places, flat, axis=1)]
+    named = named.reshape(n, self.length, -1)
     return jnp.concatenate([prompts.tokens, own, named], axis=-1)
 
   def best_constant_error(self) -> float:
@@ -209,7 +252,7 @@ class QSTR:
     """
     if self.codes == "rademacher":
       return
-    if self.codes == "distinct" and self.length > 2**self.resolved_code_dim:
+    if self.codes == "distinct" and self.num_codes > 2**self.resolved_code_dim:
       possible = False
     else:
       drawn = jax.jit(jax.vmap(lambda key: self.init(key).codes))(keys)
@@ -219,9 +262,9 @@ class QSTR:
       raise InvalidSetting(
         "code_dim",
         self.resolved_code_dim,
-        f"a dimension in which {self.length} codes that are {wanted} can be found "
+        f"a dimension in which {self.num_codes} codes that are {wanted} can be found "
         f"(no candidate was accepted in {codes_lib.MAX_TRIES} tries; the default "
-        f"for this length is {codes_lib.default_code_dim(self.length)})",
+        f"for them is {codes_lib.default_code_dim(self.num_codes)})",
       )
 
 
