@@ -275,6 +275,8 @@ def recorded(
       missing = set(chosen) - set(known)
       if progress is not None:
         progress.leave_out(len(known))
+      if missing and directory is not None:
+        directory.discard("summary.json")  # which says that a run is complete
       for _ in run(
         request.cells,
         seed=request.seed,

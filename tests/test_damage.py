@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import random
+import re
 import zipfile
 
 import numpy as np
@@ -172,10 +173,11 @@ def test_a_damaged_curve_of_a_run_that_lasts_is_set_aside(tmp_path, content):
       files.ended(result(k))
   (file,) = path.glob("checkpoints/*trial=1.npy")
   file.write_bytes(file.read_bytes()[:-7] if content is None else content)
-  with pytest.warns(
-    UserWarning, match="damaged: set aside as .*its trial runs again|kept"
-  ):
+  with pytest.warns(UserWarning, match="damaged: set aside") as warned:
     files = reopened(path)
+  one, two = (str(own.message) for own in warned)
+  assert re.search("is damaged: set aside as .*, its trial runs again", one)
+  assert re.search("trials without their curves, 1 of them, .* kept as", two)
   assert set(files.rows) == {NAME(0)}
   with RunDirectory(path) as directory:
     files = TrialFiles(directory, [CELL])

@@ -17,6 +17,7 @@ from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
 from sepfx.ensembles import Watcher, programs, trial_files
 from sepfx.ensembles.trial_files import Contradiction
+from sepfx.errors import Interrupted
 from tests.programs import complete, start
 
 SMALL = (
@@ -306,3 +307,17 @@ def test_the_first_layout_is_read(tmp_path, at_once):
   (directory / "config.json").write_text(json.dumps(config))
   with pytest.raises(InvalidSetting, match="layout 2 or earlier"):
     sepfx.load(directory)
+
+
+def test_a_run_that_was_stopped_while_it_grew_is_not_complete(tmp_path, monkeypatch):
+  run(tmp_path, *FIRST)
+  assert len(sepfx.load(tmp_path).names()) == 2
+  with monkeypatch.context() as patched:
+    patched.setattr(study.running.Stop, "requested", True, raising=False)
+    patched.setattr(study.running.Stop, "__init__", lambda self: None)
+    with pytest.raises(Interrupted):
+      run(tmp_path, *FIRST, "--token_dim=2,3")
+  with pytest.raises(InvalidSetting, match="the directory of a complete run"):
+    sepfx.load(tmp_path)
+  run(tmp_path, *FIRST, "--token_dim=2,3")
+  assert len(sepfx.load(tmp_path).names()) == 4

@@ -42,8 +42,9 @@ def fit_exponent(
 ) -> Exponent | None:
   """Fits log n = a + c log x + noise, normal and of one spread.
 
-  Where the spread differs between values of x, c is the slope through the means of log n
-  at each, all of one weight, with an interval after Welch and Satterthwaite.
+  Where the spread differs between values of x, and at each two trials reached, c is the
+  slope through the means of log n at each, all of one weight, with an interval after
+  Welch and Satterthwaite.
 
   Args:
     x: the length of each trial, or what else n is fitted against.

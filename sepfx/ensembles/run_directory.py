@@ -108,6 +108,16 @@ class RunDirectory:
       file.flush()
       os.fsync(file.fileno())
 
+  def discard(self, name: str) -> None:
+    """Removes a file if it is there.
+
+    Raises:
+      OSError: if that fails, or the directory is no longer ours.
+    """
+    self.check_held()
+    if (self.path / name).exists():
+      remove(self.path / name)
+
   def check_held(self) -> None:
     """Raises OSError if the directory was removed or moved since it was opened.
 
