@@ -4,9 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+import sepfx
 from benchmarks import choice
-from experiments import best_rate
+from experiments import best_rate, study
 from experiments.pilots import Pilots
 from sepfx.analysis import Level, best_figures, summarise_best
 from sepfx.analysis.best import Trials, best_of, choose, laid_out, repeated, split_mean
@@ -14,6 +17,7 @@ from sepfx.analysis.best_summary import verdict
 from sepfx.analysis.bounded import Bounds
 from sepfx.analysis.passages import Checks, padded, points, restricted_means
 from sepfx.ensembles import Records, table, trial_name
+from tests.programs import ROOT, check_preset_says_what_it_is
 
 EVERY = Checks(np.array(64), np.array(64), np.array(64 * 200))
 
@@ -203,6 +207,13 @@ def test_summary_where_no_rate_reached():
   assert any("nearly independent" in str(part) for part in shown)
 
 
+def test_preset_says_what_it_is():
+  preset = ROOT / "experiments/flags/best_rate.cfg"
+  check_preset_says_what_it_is(preset)
+  chosen = best_rate.STUDY.chosen([f"--flagfile={preset}"])
+  assert len(best_rate.STUDY.cells(chosen)) == 6 * 3 * 7
+
+
 def test_verdicts():
   assert verdict(-0.1, 0.4) == "nearly independent of N"
   assert verdict(0.6, 2.0) == "grows"
@@ -269,3 +280,44 @@ def test_models_of_one_size_are_a_setting():
   assert two.units < 500
   with pytest.raises(ValueError, match="num_parameters: got 500, takes a number that"):
     best_rate.STUDY.cells(best_rate.STUDY.chosen([*arguments, "--num_parameters=500"]))
+
+
+@pytest.mark.slow
+def test_a_study_of_best_rates_end_to_end(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  arguments = [
+    "--models=tests.small:Linear,tests.small:transformer", "--lengths=3,4",
+    "--learning_rates=1e-3,1e-2,3e-2", "--num_trials=3", "--token_dim=2",
+    "--batch_size=16", "--check_every=2", "--num_test=300", "--max_samples=9600",
+    "--uniform_fractions=0.8", "--task=simple_qstr",
+  ]  # fmt: skip
+
+  def run(*further):
+    values = [*arguments, *further]
+    own = [a for a in values if a.partition("=")[0].removeprefix("--") in flags.FLAGS]
+    with flagsaver.flagsaver():
+      flags.FLAGS(["study", f"--output_dir={tmp_path}", *own])
+      study.run(best_rate.STUDY, best_rate.STUDY.chosen(values))
+
+  run()
+  assert "none" in capsys.readouterr().out  # a linear model never gets there
+  records = sepfx.load(tmp_path)
+  models = records.table["model"]
+  linear = records.table[models == "tests.small:Linear"]
+  assert len(linear) == 2 * 3 * 2  # its pilots alone
+  summary = json.loads((tmp_path / "summary.json").read_text())
+  chosen = {(e["model"], e["length"]): e["learning_rate"] for e in summary["best"]}
+  assert chosen["tests.small:Linear", 3] is None
+  rate = chosen["tests.small:transformer", 4]
+  own = records.table[
+    (models == "tests.small:transformer") & (records.table["length"] == 4)
+  ]
+  recorded = {
+    each: np.mean(own["samples"][own["learning_rate"] == each])
+    for each in np.unique(own["learning_rate"]).tolist()
+    if np.sum(own["learning_rate"] == each) == 3
+  }
+  assert rate == min(recorded, key=recorded.get)
+  before = (tmp_path / "trials.csv").read_bytes()
+  run()
+  assert (tmp_path / "trials.csv").read_bytes() == before

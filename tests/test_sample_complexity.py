@@ -36,7 +36,8 @@ from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
 FLAGS = ROOT / "experiments/flags"
-PRESETS = [*sorted(FLAGS.glob("fig*.cfg")), FLAGS / "quickstart.cfg"]
+OTHERS = ("quickstart.cfg", "lengths.cfg")
+PRESETS = [*sorted(FLAGS.glob("fig*.cfg")), *(FLAGS / name for name in OTHERS)]
 
 
 def cells_of(*arguments):
