@@ -1,6 +1,7 @@
 """What is printed may be lost; what is computed may not, nor the exit code."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from sepfx import outlets
 from sepfx.outlets import Outlet
 from tests.programs import ROOT, start
+from tests.test_faults import await_file
 
 SHORT = (
   "--models=tests.small:Linear", "--lengths=3", "--num_trials=2", "--thresholds=0.3",
@@ -79,3 +81,17 @@ def test_exit_codes_need_no_stderr(tmp_path, closing, argument, code):
     f"--lengths=3 --output_dir={tmp_path} {argument} {closing}"
   )
   assert subprocess.run(command, shell=True, cwd=ROOT).returncode == code
+
+
+@pytest.mark.faults
+def test_a_run_that_fails_or_is_stopped_needs_no_stderr(tmp_path):
+  run, cache = tmp_path / "run", tmp_path / "cache"
+  launcher = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh")
+  lasting = (*SHORT, "--max_samples=8000000")
+  process = start(run, *lasting, cache=cache, launcher=launcher)
+  await_file(run, "config.json", process)
+  process.send_signal(signal.SIGTERM)
+  assert process.wait(timeout=300) == 75
+  (run / "figure.pdf" / "in the way").mkdir(parents=True)
+  process = start(run, *lasting, cache=cache, launcher=launcher)
+  assert process.wait(timeout=300) == 74

@@ -8,7 +8,11 @@ import concurrent.futures
 import socket
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+from experiments import card
+from experiments.boolean_sample_complexity import STUDY
 from sepfx import InvalidSetting
 from sepfx.ensembles import roll_call
 
@@ -38,6 +42,22 @@ def test_a_flag_that_differs_is_named_with_both_values():
     "seed: got '0', takes the same in all processes; process 2 has 1",
     "seed: got '1', takes 0, as the first process has",
   ]
+
+
+@pytest.mark.parametrize(
+  "argument",
+  ["--lanes=4", "--search=adaptive", "--probes=norms", "--keep_weights", "--width=7"],
+)
+def test_a_card_has_what_a_program_depends_on(argument):
+  def made(*arguments):
+    own = [a for a in arguments if a.partition("=")[0].removeprefix("--") in flags.FLAGS]
+    with flagsaver.flagsaver():
+      flags.FLAGS(["study", *own])
+      return card.made("boolean", STUDY.chosen(arguments))
+
+  one, two = made(), made(argument)
+  name = argument.partition("=")[0].removeprefix("--")
+  assert [k for k in two if one.get(k) != two[k]] == [name]
 
 
 def test_a_flag_that_one_process_alone_has():
