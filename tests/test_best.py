@@ -105,6 +105,24 @@ def test_a_clear_choice_flatters_nobody():
   np.testing.assert_allclose(own.high, means.high[0] / min(own.flatters, 1))
 
 
+def test_rates_that_were_given_up_are_out_of_the_running():
+  trials = drawn(np.random.default_rng(9), np.log([1500, 2000]), 0.1)
+  alone = best_of(trials, 50, np.random.default_rng(0))
+  # One of whose pilot trials one came near, and the other hardly ever.
+  own, nothing = np.array([1600.0, 12_000.0]), np.ones(4)
+  sides = [
+    np.vstack([side, np.concatenate([pilots, rest])])
+    for side, pilots, rest in (
+      (trials.samples, own, nothing),
+      (trials.reached, np.ones(2, bool), nothing == 0),
+      (trials.run, np.ones(2, bool), nothing == 0),
+    )
+  ]
+  three = best_of(Trials(*sides, EVERY), 50, np.random.default_rng(0))
+  assert three[:-1] == alone[:-1]
+  np.testing.assert_array_equal(three.chosen, [*alone.chosen, 0])
+
+
 def test_trials_drawn_again_are_like_the_first():
   rng = np.random.default_rng(5)
   logs = np.log([2000, 3000, 20_000])

@@ -46,6 +46,12 @@ class Trials(NamedTuple):
     lower, upper = bounds_of(self.samples, self.reached, self.checks)
     return Bounds(np.where(self.run, lower, -np.inf), np.where(self.run, upper, np.inf))
 
+  def settings(self, chosen: np.ndarray) -> Trials:
+    """Those of some settings alone."""
+    sides = (own[..., chosen, :] for own in (self.samples, self.reached, self.run))
+    samples, reached, run = sides
+    return Trials(samples, reached, run, self.checks)
+
   def half(self, k: int) -> Trials:
     """Every other trial, from trial k on."""
     samples, reached, run = (
@@ -179,6 +185,9 @@ def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
 def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best | None:
   """Chooses among K settings and says what the choice is worth.
 
+  Settings with fewer trials than others were given up, and are out of the running: they
+  are not the best, and their spread is not that of the others.
+
   The interval is from the likelihood. Any of the settings may be the best, so it begins
   at the lowest end of all their intervals. It ends where that of the chosen one does,
   made larger by the factor by which the choice flatters.
@@ -191,7 +200,10 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   Returns:
     None if no trial reached.
   """
-  if not np.any(trials.reached & trials.run):
+  count = np.sum(trials.run, axis=-1)
+  running = np.flatnonzero(count == np.max(count))
+  trials = trials.settings(running)
+  if not np.any(trials.reached):
     return None
   own = choose(trials)
   again, truth = repeated(trials, repetitions, rng)
@@ -199,15 +211,19 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   flatters = np.exp(np.mean(np.log(others.mean) - np.log(truth[others.setting])))
   budget, every = float(trials.checks.budget), float(trials.checks.every)
   means = restricted_means(trials.bounds, budget, every)
+  # Where no trial of a setting reached, its spread may not be known.
+  known = np.isfinite(means.low)
+  low = np.min(means.low[known]) if known[own.setting] else np.nan
   high = means.high[own.setting] / min(flatters, 1.0)
+  chosen = np.bincount(running[others.setting], minlength=len(count)) / repetitions
   return Best(
-    int(own.setting),
+    int(running[own.setting]),
     float(own.mean),
-    float(np.min(means.low)),
-    float(min(high, budget)),
+    float(low),
+    float(np.minimum(high, budget)),
     split_mean(trials),
     float(flatters),
-    np.bincount(others.setting, minlength=len(truth)) / repetitions,
+    chosen,
   )
 
 
