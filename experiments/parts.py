@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sepfx import specifications
+import flax.linen as nn
+
+from sepfx import models, specifications
 from sepfx.errors import require
 from sepfx.training import AdamW, FromOptax, optimizer
 
@@ -48,6 +50,21 @@ def optimizer_from(settings: Any, **others: Any) -> AdamW | FromOptax:
     takes = f"its default with {settings.optimizer}: give it as a field of that"
     require(same, name, value, takes)
   return made
+
+
+def model_from(settings: Any, task: Any) -> nn.Module:
+  """Makes the model of some settings, of the size that they ask for.
+
+  Args:
+    settings: of one cell, with fields `model` and `num_parameters`.
+    task: what it is to learn.
+
+  Raises:
+    InvalidSetting: for a model that cannot be made, or a size that no width gives it.
+  """
+  number = settings.num_parameters
+  sizes = {} if number is None else models.sized(settings.model, task, number)
+  return models.build(settings.model, task, sizes)
 
 
 def named_task(settings: Any, names: Iterable[str], without: Sequence[str]) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from experiments import published, study, tables
-from experiments.parts import made_from, named_task, one_of, optimizer_from
+from experiments.parts import made_from, model_from, named_task, one_of, optimizer_from
 from experiments.settings import Chosen, Common, setting
 from sepfx import models
 from sepfx.analysis import Level, figures, summarise
@@ -94,10 +94,7 @@ def build(settings: Settings) -> Trial:
     optimizer=optimizer_from(settings),
     thresholds=(*settings.thresholds, *_fractions(settings, test_task)),
   )
-  number = settings.num_parameters
-  sizes = {} if number is None else models.sized(settings.model, task, number)
-  model = models.build(settings.model, task, sizes)
-  return protocol.trial(task, test_task, model, settings.model)
+  return protocol.trial(task, test_task, model_from(settings, task), settings.model)
 
 
 def _fractions(settings: Settings, test_task) -> list[float]:
