@@ -449,3 +449,23 @@ def test_probes_are_summarised_by_cell():
   assert two["probes"]["x"] == {"trials": 1, "mean": 5.0, "low": None, "high": None}
   _, table = tables.probes([one, two])
   assert [column.header for column in table.columns] == ["model", "x"]
+
+
+@pytest.mark.parametrize("models", [["a", "b"], ["transformer", "a name that is long"]])
+def test_legend_and_exponents_stay_within_the_figure(models):
+  rates = [0.001, 0.003]
+  rows = [
+    ("qstr", model, length, rate, trial, 0.7, 10 * length + trial, "reached")
+    for model in models
+    for length in (4, 8)
+    for rate in rates
+    for trial in range(3)
+  ]
+  records = as_records(rows, axes=("learning_rate",))
+  figure = draw_records(records, summary_of(records), {})
+  figure.canvas.draw()
+  (legend,) = figure.legends
+  boxes = [legend.get_window_extent()]
+  boxes += [t.get_window_extent() for axis in figure.axes for t in axis.texts]
+  for box in boxes:
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -46,10 +46,6 @@ def summarise_best(
   names = series(records, ("length", RATE))
   cells, best, exponents = [], [], []
   for level in levels:
-    at_level = {
-      "threshold": None if level.of_uniform else level.value,
-      "fraction": level.value if level.of_uniform else None,
-    }
     passages = of_level(records, level, uniform_risk)
     for name in dict.fromkeys(names[passages].tolist()):
       chosen = passages & (names == name)
@@ -58,14 +54,14 @@ def summarise_best(
         at = chosen & (records.table["length"] == length)
         own, own_checks = records.table[at], checks.at(at)
         head = {"series": name, "model": own["model"][0].item(), "length": length}
-        head |= at_level
+        head |= level.named
         cells += [{**head, **cell} for cell in _rates(own, own_checks)]
         entry = _best(own, own_checks)
         best.append({**head, **entry})
         used |= at & (records.table[RATE] == entry[RATE])
       exponent = _exponent(records.table[used], checks.at(used))
       if exponent is not None:
-        exponents.append({"series": name, **at_level, **exponent})
+        exponents.append({"series": name, **level.named, **exponent})
   return {
     "confidence": CONFIDENCE,
     "levels": [level._asdict() for level in levels],

@@ -28,5 +28,11 @@ class Level(NamedTuple):
     """
     return self.value * uniform_risk if self.of_uniform else self.value
 
+  @property
+  def named(self) -> dict[str, float | None]:
+    """How entries of a summary say it: the one is the value, the other None."""
+    fraction = self.value if self.of_uniform else None
+    return {"threshold": None if self.of_uniform else self.value, "fraction": fraction}
+
   def __str__(self) -> str:
     return f"{self.value:g}" + (" of uniform attention's" if self.of_uniform else "")

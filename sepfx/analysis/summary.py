@@ -54,10 +54,6 @@ def summarise(
   cells, exponents, ratios = [], [], []
   names = series(records, (against,))
   for level in levels:
-    at_level = {
-      "threshold": None if level.of_uniform else level.value,
-      "fraction": level.value if level.of_uniform else None,
-    }
     passages = of_level(records, level, uniform_risk)
     for name in dict.fromkeys(names[passages].tolist()):
       chosen = passages & (names == name)
@@ -71,7 +67,7 @@ def summarise(
           {
             "series": name,
             **{c: own[c][at][0].item() for c in records.coordinates},
-            **at_level,
+            **level.named,
             "threshold": level.threshold(float(risk[at][0])),
             "trials": len(outcomes),
             **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
@@ -94,13 +90,13 @@ def summarise(
             "series": name,
             "model": own["model"][0].item(),
             "against": against,
-            **at_level,
+            **level.named,
             **json_values(exponent._asdict()),
             "coarse": any(means[place].coarse for place in exponent.over),
           }
         )
     for ratio in _ratios(records, passages, checks, keys):
-      ratios.append({**at_level, **ratio})
+      ratios.append({**level.named, **ratio})
   return {
     "confidence": CONFIDENCE,
     "against": against,
