@@ -81,11 +81,19 @@ def verdict(low: float, high: float) -> str:
 
 
 def _rates(own: np.ndarray, checks: Checks) -> list[dict[str, Any]]:
-  """Means of one series at one length, by rate."""
-  reached = own["outcome"] == "reached"
-  means = cell_means(own["samples"], reached, checks, own[RATE])
+  """Means of one series at one length, by rate.
+
+  Rates that were given up share their spread with no other: it may be far larger.
+  """
+  rates, which, count = np.unique(own[RATE], return_inverse=True, return_counts=True)
+  given_up = count < np.max(count)
+  groups = [~given_up[which]] + [which == k for k in np.flatnonzero(given_up)]
+  means = {}
+  for at in groups:
+    reached = own["outcome"][at] == "reached"
+    means.update(cell_means(own["samples"][at], reached, checks.at(at), own[RATE][at]))
   found = []
-  for rate, mean in means.items():
+  for rate, mean in ((rate, means[rate]) for rate in rates.tolist()):
     outcomes = own["outcome"][own[RATE] == rate].tolist()
     found.append(
       {
