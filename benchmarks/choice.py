@@ -7,7 +7,7 @@ pilot trials of each rate, more of those that come near the best. Three lengths,
 true exponent of 1. Trials of one index are correlated between rates, as they are where
 they share their keys. Counts how often the intervals of the best rate's mean and of the
 exponent at the best rates cover, and how much smaller the least mean is than the true
-one. Takes a quarter of an hour on one CPU core.
+one. Takes under an hour on one CPU core.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The best of several settings: how few samples it needs, and what choosing it does.
 
-Of several noisy means the smallest is smaller than it should be. Three numbers stand
-against that: each half of the trials chooses and the other half reports; a parametric
-bootstrap repeats the choice; its mean error is how much the choice flatters.
+Of several noisy means the smallest is smaller than it should be. Two numbers stand
+against that. Each half of the trials chooses and the other half reports. A parametric
+bootstrap repeats the choice: its mean error is how much the choice flatters.
 
 Letters: K settings (rates, say), m trials of each, B repetitions.
 """
@@ -48,8 +48,9 @@ class Trials(NamedTuple):
 
   def settings(self, chosen: np.ndarray) -> Trials:
     """Those of some settings alone."""
-    sides = (own[..., chosen, :] for own in (self.samples, self.reached, self.run))
-    samples, reached, run = sides
+    samples, reached, run = (
+      own[..., chosen, :] for own in (self.samples, self.reached, self.run)
+    )
     return Trials(samples, reached, run, self.checks)
 
   def half(self, k: int) -> Trials:

@@ -7,6 +7,7 @@ follow from one parallel scan.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -110,6 +111,14 @@ def _summed(own: Array, shape: tuple[int, ...]) -> Array:
   return jnp.sum(own, axis=axes, keepdims=True)
 
 
+def _both(
+  direction: Callable[[str, Array], Array], times_first: Float[Array, "N n D"]
+) -> tuple[Array, Array]:
+  """What a direction, by its name, makes of the tokens read forward, and backward."""
+  backward = direction("backward", times_first[::-1])[::-1]
+  return direction("forward", times_first), backward
+
+
 class LRU(nn.Module):
   """A bidirectional linear recurrent unit, then a two-layer ReLU read-out per position.
 
@@ -135,8 +144,8 @@ class LRU(nn.Module):
     """Maps embedded tokens to one prediction per position."""
     times_first = jnp.swapaxes(inputs, 0, 1)
     hidden = linear(self.scheme, inputs.shape[-1], self.width, name="D")(times_first)
-    hidden += self._direction("forward", times_first)
-    hidden += self._direction("backward", times_first[::-1])[::-1]
+    forward, backward = _both(self._direction, times_first)
+    hidden = hidden + forward + backward
     return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
 
   def _direction(self, name: str, tokens: Float[Array, "N n D"]) -> Array:
@@ -197,9 +206,8 @@ class MinGRU(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     times_first = jnp.swapaxes(inputs, 0, 1)
-    forward = self._direction("forward", times_first)
-    backward = self._direction("backward", times_first[::-1])[::-1]
-    states = jnp.concatenate([forward, backward, times_first], axis=-1)
+    seen = (*_both(self._direction, times_first), times_first)
+    states = jnp.concatenate(seen, axis=-1)
     hidden = linear(self.scheme, states.shape[-1], self.width, name="hidden")(states)
     return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
 

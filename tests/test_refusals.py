@@ -1,0 +1,174 @@
+"""The command line: what it refuses, before anything is compiled or written."""
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import (
+  attention_weights,
+  parity,
+  running,
+  study,
+)
+from experiments import boolean_sample_complexity as boolean
+from experiments.sample_complexity import STUDY
+from sepfx import InvalidSetting
+
+
+def cells_of(*arguments):
+  return STUDY.cells(STUDY.chosen(arguments))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_flags():
+  with flagsaver.flagsaver():
+    yield
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--models=tranformer"], "models: got 'tranformer', takes transformer, ffn"),
+    (["--models="], "models: got"),
+    (["--models=tests.small:nothing"], "models: got"),
+    (["--lengths=1,4"], "lengths: got 1, takes an integer >= 2"),
+    (["--lengths=four"], "lengths: got 'four', takes an integer"),
+    (["--lengths="], "lengths: got"),
+    (["--lengths=4,6", "--sparsity=5"], "sparsity: got 5"),
+    (["--sparsity=0"], "sparsity: got 0"),
+    (["--token_dim=0"], "token_dim: got 0"),
+    (["--batch_size=0"], "batch_size: got 0"),
+    (["--check_every=-1"], "check_every: got -1"),
+    (["--num_test=0"], "num_test: got 0"),
+    (["--models=transformer:num_heads=0"], "models: got 'transformer:num_heads=0'"),
+    (
+      ["--models=transformer:num_heads=x"],
+      "models: got 'transformer:num_heads=x', takes an int",
+    ),
+    (["--models=transformer:heads=1"], "takes the fields num_heads, parametrization"),
+    (["--width=20"], "width: got 20, takes a field of .*, the model ffn"),
+    (["--width=20", "--models=transformer,gru"], "a field of .*, the model gru, "),
+    (["--length=4"], "length: got '4', takes nothing: its flag is --lengths"),
+    (
+      ["--widht=20"],
+      "widht: got 20, takes a field of the task qstr, the model transformer, "
+      "the protocol Online, its optimizer",
+    ),
+    (["--models=transformer", "--width=20.5"], "width: got '20.5', takes an integer"),
+    (["--width="], "width: got '', takes at least one value"),
+    (["--width=20,,30"], "width: got '20,,30', takes at least one value"),
+    (["--width=20", "--width=30"], "width: got '30', takes its values in one flag"),
+    (["--width", "20"], "argument: got '--width', takes a flag .* or --FIELD=VALUE"),
+    (["--batch_size=8,8.5"], "batch_size: got '8.5', takes an integer"),
+    (["--learning_rate="], "learning_rate: got '', takes at least one value"),
+    (["--seed=0,1"], "seed: got '0,1', takes one value: it cannot be an axis"),
+    (["--max_samples=10000,20000"], "max_samples: .* takes one value: it cannot be"),
+    (["--num_trials=2,3"], "num_trials: got '2,3', takes one value"),
+    (["--check_every=5,10"], "check_every: got '5,10', takes one value"),
+    (["--optimizer=adamx"], "optimizer: got 'adamx', takes adamw, or the name"),
+    (
+      ["--optimizer=sgd", "--weight_decay=0,0.1"],
+      "weight_decay: .* its default with sgd",
+    ),
+    (["--optimizer=adamw:rate=1"], "takes the fields learning_rate, .* of adamw"),
+    (["--task=qstrs"], "task: got 'qstrs', takes qstr, simple_qstr, package"),
+    (["--link=cubic"], "link: got 'cubic', takes one of linear, mean"),
+    (["--codes=morse"], "codes: got 'morse', takes one of rademacher"),
+    (["--task_draw=once"], "task_draw: got 'once', takes one of per_trial, shared"),
+    (["--test_distribution=odd"], "test_distribution: got 'odd', takes one of matched"),
+    (["--screen=maybe"], "screen: got 'maybe', takes true or false"),
+    (["--thresholds=0.5,0"], "thresholds: got 0.0"),
+    (["--thresholds=low"], "thresholds: got 'low', takes a number"),
+    (["--thresholds=1"], "thresholds: got 1.0, takes numbers below 1, the error"),
+    (["--link=mean", "--sparsity=2", "--thresholds=0.5"], "thresholds: got 0.5"),
+    (["--uniform_fractions=1"], "uniform_fractions: got 1.0, takes numbers between"),
+    (["--uniform_fractions=half"], "uniform_fractions: got 'half', takes a number"),
+    (
+      ["--uniform_fractions=0.5", "--link=relu_teacher"],
+      r"uniform_fractions: got \[0.5\], takes nothing for a task",
+    ),
+    (["--learning_rate=0"], "learning_rate: got 0"),
+    (["--learning_rate=inf"], "learning_rate: got inf"),
+    (["--weight_decay=-1"], "weight_decay: got -1"),
+    (["--max_samples=100"], "max_samples: got 100"),
+    (["--code_dim=0"], "code_dim: got 0"),
+    (["--code_dim=2000000"], "code_dim: got 2000000, takes an integer from 1 to 1048576"),
+    (["--lengths=2147483648"], "lengths: got 2147483648, takes an integer between"),
+    (
+      ["--lengths=2000000"],
+      "lengths: got 2000000, takes an integer >= 2, at most",
+    ),
+    (["--token_dim=2000000"], "token_dim: got 2000000, takes an integer >= 1, at most"),
+    (["--lengths=500", "--sparsity=101"], "sparsity: got 101, takes .* 1 to 100"),
+    (["--max_samples=1" + "0" * 24], "max_samples: got 10*, takes fewer than 2"),
+    (
+      ["--published=" + "x" * 5000],
+      "published: got .* characters., takes nothing or one",
+    ),
+    (["--batch_size=2147483648"], "batch_size: got 2147483648, takes an integer between"),
+  ],
+)
+def test_bad_flags_are_refused(arguments, message):
+  with pytest.raises(InvalidSetting, match=message):
+    cells_of(*arguments)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--coordinator=a:1"], "coordinator: got 'a:1', takes --distributed too"),
+    (["--process_id=0"], "process_id: got 0, takes --distributed too"),
+    (
+      ["--distributed", "--num_processes=2"],
+      "num_processes: got 2, takes --coordinator and --process_id too",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1", "--num_processes=0", "--process_id=0"],
+      "num_processes: got 0, takes an integer >= 1",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1", "--num_processes=2", "--process_id=2"],
+      "process_id: got 2, takes 0 to 1",
+    ),
+    (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
+    (["--start_timeout=0"], "start_timeout: got 0.0, takes a number of seconds"),
+    (["--start_timeout=nan"], "start_timeout: got nan, takes a number of seconds"),
+    (["--lanes=-1"], "lanes: got -1, takes an integer from 1 to 4096, or 0"),
+    (["--lanes=1000000000"], "lanes: got 1000000000, takes an integer from 1 to 4096"),
+    (
+      ["--distributed", "--coordinator=a", "--num_processes=2", "--process_id=1"],
+      "coordinator: got 'a', takes HOST:PORT",
+    ),
+    (
+      ["--distributed", "--coordinator=a:1e9", "--num_processes=2", "--process_id=1"],
+      "coordinator: got 'a:1e9', takes HOST:PORT",
+    ),
+    (
+      ["--distributed"],
+      "distributed: got True, takes --coordinator, --num_proc",
+    ),
+  ],
+)
+def test_bad_ways_of_running_are_refused(arguments, message):
+  flags.FLAGS(["program", *arguments])
+  with pytest.raises(InvalidSetting, match=message):
+    running.start({})
+
+
+@pytest.mark.parametrize(
+  ("own", "argument", "message"),
+  [
+    *(
+      (own, f"--num_trials={count}", f"num_trials: got {count}, takes an integer >= 1")
+      for own in (STUDY, parity.STUDY, boolean.STUDY, attention_weights.STUDY)
+      for count in (0, -1, 100_001)
+    ),
+    (STUDY, "--seed=-1", "seed: got -1, takes an integer from 0 to 2"),
+    (parity.STUDY, "--against=noise", "against: got 'noise', takes length"),
+  ],
+)
+def test_a_run_is_refused_before_anything_is_written(tmp_path, own, argument, message):
+  flags.FLAGS(["program", argument, f"--output_dir={tmp_path}/run"], known_only=True)
+  with pytest.raises(InvalidSetting, match=message):
+    study.run(own, own.chosen([argument]))
+  assert not list(tmp_path.iterdir())
