@@ -13,10 +13,7 @@ from experiments import (
 from experiments import boolean_sample_complexity as boolean
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
-
-
-def cells_of(*arguments):
-  return STUDY.cells(STUDY.chosen(arguments))
+from tests.test_sample_complexity import cells_of
 
 
 @pytest.fixture(autouse=True)
