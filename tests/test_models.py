@@ -1,5 +1,6 @@
 """Every architecture against NumPy written from its equations."""
 
+import functools
 import math
 
 import chex
@@ -13,9 +14,19 @@ import pytest
 
 from sepfx import models
 from sepfx.errors import InvalidSetting
-from sepfx.models import GRU, LSTM, RNN, FeedForward, OnBits, ResidualRNN, Transformer
+from sepfx.models import (
+  GRU,
+  LSTM,
+  RNN,
+  FeedForward,
+  OnBits,
+  ResidualRNN,
+  Transformer,
+  transformer,
+)
 from sepfx.models.recurrent import gru_cell, lstm_cell, relu_cell, scan_cells
 from sepfx.models.residual_rnn import lipschitz_factor, project
+from sepfx.models.transformer import Layer, _each, _joined, _Separate
 from sepfx.tasks import QSTR, SparseBoolean
 
 
@@ -73,6 +84,42 @@ def test_separate_attention(n, length, d_in, heads, head_dim):
       hidden = relu(mixed @ p["hidden"]["kernel"] + p["hidden"]["bias"])
       expected = hidden @ p["output"]["kernel"][:, 0] + p["output"]["bias"][0]
       np.testing.assert_allclose(y[b, i], expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, None), (3, 4)])
+def test_weights_multiplied_first(heads, head_dim):
+  """Outputs and gradients are those of one layer after the other."""
+  module = Transformer(num_heads=heads, head_dim=head_dim, width=5)
+  x, _, p = fitted(module, 3, 6, 7)
+
+  def loss(form, p):
+    names = ("query", "key", "value", "out", "hidden")
+    layers = _Separate(*(Layer(p[own]["kernel"], p[own]["bias"]) for own in names))
+    hidden = form(layers, x)
+    return jnp.sum(jnp.sin(hidden)), hidden
+
+  each, joined = (
+    jax.value_and_grad(functools.partial(loss, form), has_aux=True)(p)
+    for form in (_each, _joined)
+  )
+  chex.assert_trees_all_close(joined, each, rtol=1e-4, atol=1e-5)
+
+
+def test_which_form_the_transformer_takes(monkeypatch):
+  """The one with fewer multiplications: few prompts do not pay for joined weights."""
+  taken = []
+  for name in ("_each", "_joined"):
+    form = getattr(transformer, name)
+
+    def noted(*args, name=name, form=form):
+      taken.append(name)
+      return form(*args)
+
+    monkeypatch.setattr(transformer, name, noted)
+  for n, heads, head_dim in ((64, 1, None), (1, 1, None), (64, 4, 3), (64, 4, None)):
+    shape = jax.ShapeDtypeStruct((n, 12, 34), jnp.float32)
+    jax.eval_shape(Transformer(heads, head_dim=head_dim).init, jax.random.key(0), shape)
+  assert taken == ["_joined", "_each", "_each", "_joined"]
 
 
 @hypothesis.given(**shapes, heads=st.integers(1, 3))

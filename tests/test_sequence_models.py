@@ -20,10 +20,19 @@ from sepfx.models import (
   LinearAttention,
   MinGRU,
   Transformer,
+  linear_recurrences,
 )
 from sepfx.models.deep_transformer import positions
 from sepfx.models.linear_attention import mixture
-from sepfx.models.linear_recurrences import by_recurrence, in_parallel, scan_linear
+from sepfx.models.linear_recurrences import (
+  _convolved,
+  _Direction,
+  _recurrent,
+  _response,
+  by_recurrence,
+  in_parallel,
+  scan_linear,
+)
 from sepfx.tasks import QSTR, SparseBoolean
 from tests.test_models import fitted, relu, shapes, sigmoid, softmax
 
@@ -141,6 +150,48 @@ def test_lru(n, length, d_in):
       h = factor * h + np.exp(own["gamma"]) * (x[:, i] @ B)
       hidden[:, i] += (h @ C).real
   close(y, dense(p["output"], relu(hidden))[..., 0])
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_responses_convolved_are_the_recurrence(length):
+  rng = np.random.default_rng(3)
+  tokens = rng.normal(size=(4, length, 5)).astype(np.float32)
+  parts = (2, 3), (2, 5, 3), (2, 3, 6)
+  draw = (0.5 * rng.normal(size=(2, *own)).astype(np.float32) for own in parts)
+  ways = [_Direction(*map(tuple, own)) for own in zip(*draw, strict=True)]
+  weights = rng.normal(size=(length, 4, 6)).astype(np.float32)
+
+  def convolved(ways):
+    return _convolved(*(_response(own, length) for own in ways), tokens)
+
+  def recurrent(ways):
+    times_first = np.swapaxes(tokens, 0, 1)
+    backward = _recurrent(ways[1], times_first[::-1])[::-1]
+    return _recurrent(ways[0], times_first) + backward
+
+  def loss(form):
+    return jax.value_and_grad(lambda ways: jnp.sum(weights * form(ways)))(ways)
+
+  close(convolved(ways), recurrent(ways))
+  chex.assert_trees_all_close(loss(convolved), loss(recurrent), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("n", "length", "form"), [(8, 2, "_convolved"), (2, 200, "_recurrent")]
+)
+def test_lru_of_either_form(n, length, form, monkeypatch):
+  """Few tokens are convolved, many read one after the other."""
+  taken = []
+  for name in ("_convolved", "_recurrent"):
+    plain = getattr(linear_recurrences, name)
+
+    def noted(*args, name=name, plain=plain):
+      taken.append(name)
+      return plain(*args)
+
+    monkeypatch.setattr(linear_recurrences, name, noted)
+  test_lru.hypothesis.inner_test(n=n, length=length, d_in=3)
+  assert set(taken) == {form}
 
 
 def test_lru_starts_on_the_disc():

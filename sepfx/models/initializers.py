@@ -9,6 +9,8 @@ from typing import Literal
 import flax.linen as nn
 import jax
 
+from sepfx.models.products import dot_general
+
 Scheme = Literal["torch", "flax"]
 Initializer = Callable[..., jax.Array]
 
@@ -58,5 +60,10 @@ def linear(
   """A dense layer [..., fan_in] -> [..., features] with `dense_init` weights."""
   kernel, bias = dense_init(scheme, fan_in)
   return nn.Dense(
-    features, use_bias=use_bias, kernel_init=kernel, bias_init=bias, name=name
+    features,
+    use_bias=use_bias,
+    kernel_init=kernel,
+    bias_init=bias,
+    dot_general=dot_general,
+    name=name,
   )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, linear
-from sepfx.models.transformer import merged, projections
+from sepfx.models.transformer import attention_layers
 
 
 class LinearAttention(nn.Module):
@@ -36,8 +36,8 @@ class LinearAttention(nn.Module):
     """Maps embedded tokens to one prediction per position."""
     D = inputs.shape[-1]
     head_dim = self.head_dim or D
-    query, key, value = projections(inputs, self.num_heads, head_dim, self.scheme)
-    mixed = merged(mixture(query, key, value), D, self.scheme)
+    query, key, value, out = attention_layers(D, self.num_heads, head_dim, self.scheme)
+    mixed = out(mixture(query(inputs), key(inputs), value(inputs)))
     hidden = nn.relu(linear(self.scheme, D, self.width, name="hidden")(mixed))
     return linear(self.scheme, self.width, 1, name="output")(hidden)[..., 0]
 

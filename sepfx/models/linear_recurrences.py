@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, linear
+from sepfx.models.products import product
 
 # Real numbers as one array, complex ones as two, which compilers make faster code of.
 Numbers = tuple[Float[Array, "N *batch"], ...]
@@ -142,15 +144,23 @@ class LRU(nn.Module):
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
+    n, N, D = inputs.shape
     times_first = jnp.swapaxes(inputs, 0, 1)
-    hidden = linear(self.scheme, inputs.shape[-1], self.width, name="D")(times_first)
-    forward, backward = _both(self._direction, times_first)
-    hidden = hidden + forward + backward
+    hidden = linear(self.scheme, D, self.width, name="D")(times_first)
+    ways = [self._direction(name, D) for name in ("forward", "backward")]
+    # Multiplications by C and by what follows it or comes before.
+    states = 4 * self.units
+    few = N * D * states * self.width + n * N**2 * D * self.width
+    if few < n * N * states * (D + self.width):
+      forward, backward = (_response(own, N) for own in ways)
+      hidden = hidden + _convolved(forward, backward, inputs)
+    else:
+      hidden = hidden + _recurrent(ways[0], times_first)
+      hidden = hidden + _recurrent(ways[1], times_first[::-1])[::-1]
     return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
 
-  def _direction(self, name: str, tokens: Float[Array, "N n D"]) -> Array:
-    """Re(C h_i), [N n width]."""
-    D, S = tokens.shape[-1], self.units
+  def _direction(self, name: str, D: int) -> _Direction:
+    S = self.units
     nu = self.param(f"{name}_nu", _moduli, (S,))
     theta = self.param(f"{name}_theta", _phases, (S,))
     # gamma starts at what makes the state's variance that of B z.
@@ -160,16 +170,60 @@ class LRU(nn.Module):
     def matrix(own: str, shape: tuple[int, int], variance: float) -> Array:
       return self.param(f"{name}_{own}", nn.initializers.normal(variance**0.5), shape)
 
-    modulus = jnp.exp(-jnp.exp(nu))
-    phase = jnp.exp(theta)
+    modulus, phase, scale = jnp.exp(-jnp.exp(nu)), jnp.exp(theta), jnp.exp(gamma)
     factors = (modulus * jnp.cos(phase), modulus * jnp.sin(phase))
-    every = tuple(jnp.broadcast_to(own, (len(tokens), 1, S)) for own in factors)
     parts = ("real", "imaginary")
-    scale = jnp.exp(gamma)
-    terms = [tokens @ (scale * matrix(f"B_{p}", (D, S), 1 / (2 * D))) for p in parts]
-    real, imaginary = scan_linear(every, tuple(terms))
-    c_real, c_imaginary = (matrix(f"C_{p}", (S, self.width), 1 / S) for p in parts)
-    return real @ c_real - imaginary @ c_imaginary
+    B = tuple(scale * matrix(f"B_{part}", (D, S), 1 / (2 * D)) for part in parts)
+    C = tuple(matrix(f"C_{part}", (S, self.width), 1 / S) for part in parts)
+    return _Direction(factors, B, C)
+
+
+class _Direction(NamedTuple):
+  """What one direction of an `LRU` computes with, complex numbers as pairs.
+
+  Attributes:
+    factors: lambda, [S].
+    B: gamma B, [D S].
+    C: [S width].
+  """
+
+  factors: Numbers
+  B: Numbers
+  C: Numbers
+
+
+def _read(direction: _Direction, terms: Numbers) -> Float[Array, "N n width"]:
+  """Re(C h_i) of h_i = lambda h_{i-1} + b_i, from the b_i [N n S]."""
+  every = (len(terms[0]), 1, len(direction.factors[0]))
+  factors = tuple(jnp.broadcast_to(own, every) for own in direction.factors)
+  real, imaginary = scan_linear(factors, terms)
+  return product(real, direction.C[0]) - product(imaginary, direction.C[1])
+
+
+def _recurrent(
+  direction: _Direction, tokens: Float[Array, "N n D"]
+) -> Float[Array, "N n width"]:
+  return _read(direction, tuple(product(tokens, own) for own in direction.B))
+
+
+def _response(direction: _Direction, N: int) -> Float[Array, "N D width"]:
+  """Re(C lambda^k B) for k = 0, ..., N - 1: the response to each input, 1 at first."""
+  later = ((0, N - 1), (0, 0), (0, 0))
+  return _read(direction, tuple(jnp.pad(own[None], later) for own in direction.B))
+
+
+def _convolved(
+  forward: Float[Array, "N D width"],
+  backward: Float[Array, "N D width"],
+  inputs: Float[Array, "n N D"],
+) -> Float[Array, "N n width"]:
+  """Both directions of recurrences with these responses."""
+  n, N, D = inputs.shape
+  # By i - j, from N - 1 to 1 - N, where i reads the token j.
+  responses = jnp.concatenate([forward[:0:-1], forward[:1] + backward[:1], backward[1:]])
+  flat = inputs.reshape(n, N * D)
+  every = [responses[N - 1 - i : 2 * N - 1 - i].reshape(N * D, -1) for i in range(N)]
+  return jnp.stack([flat @ own for own in every])
 
 
 def _moduli(key, shape, dtype=jnp.float32):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, linear, uniform
+from sepfx.models.products import product, weight_gradient
 
 
 def gru_cell(x_gates, h_gates, carry):
@@ -125,7 +126,7 @@ def _scan_keeping_backward(cell, num_carries, residuals, cotangents):
   x_cotangents, offset_cotangents = pull_back(cotangents)
   kernel_cotangents = [
     # h_0 = 0 contributes nothing, so h_1, ..., h_{N-1} meet the later offsets.
-    [jnp.einsum("tnh,tng->hg", h[:-1], c[1:]) for c in own]
+    [weight_gradient(h[:-1], c[1:]) for c in own]
     for h, own in zip(states, offset_cotangents, strict=True)
   ]
   bias_cotangents = jax.tree.map(lambda c: jnp.sum(c, axis=(0, 1)), offset_cotangents)
@@ -186,7 +187,7 @@ class _Bidirectional(nn.Module):
         jnp.split(a, self.gates, axis=-1)
         for a in self._parameters(direction, inputs.shape[-1])
       )
-      x_gates.append([tokens @ w + b for w, b in zip(w_i, b_i, strict=True)])
+      x_gates.append([product(tokens, w) + b for w, b in zip(w_i, b_i, strict=True)])
       kernels.append(w_h)
       biases.append(b_h)
     h_forward, h_backward = scan_cells(

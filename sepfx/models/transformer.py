@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from sepfx.models.initializers import (
+  Initializer,
   Scheme,
+  dense_init,
   linear,
   stacked_xavier_uniform,
   uniform,
 )
+from sepfx.models.products import product
 
 
 class Transformer(nn.Module):
@@ -47,14 +50,14 @@ class Transformer(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction a position."""
     if self.parametrization == "separate":
-      heads = self._separate_attention(inputs)
+      hidden = self._separate(inputs)
     elif self.parametrization == "full":
       heads = self._full_attention(inputs)
+      hidden = linear(self.scheme, heads.shape[-1], self.width, name="hidden")(heads)
     else:
       raise ValueError(
         f"parametrization: got {self.parametrization!r}, takes 'separate' or 'full'"
       )
-    hidden = linear(self.scheme, heads.shape[-1], self.width, name="hidden")(heads)
     read_out = linear(
       self.scheme,
       self.width,
@@ -64,12 +67,18 @@ class Transformer(nn.Module):
     )
     return read_out(nn.relu(hidden))[..., 0]
 
-  def _separate_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
-    head_dim = self.head_dim or inputs.shape[-1]
-    query, key, value = projections(inputs, self.num_heads, head_dim, self.scheme)
-    scores = jnp.einsum("nihe,njhe->nhij", query, key) / math.sqrt(head_dim)
-    mixed = jnp.einsum("nhij,njhe->nihe", nn.softmax(scores), value)
-    return merged(mixed, inputs.shape[-1], self.scheme)
+  def _separate(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N width"]:
+    """The hidden layer of the read-out, before its ReLU."""
+    n, N, D = inputs.shape
+    H, e, m = self.num_heads, self.head_dim or D, self.width
+    layers = _Separate(
+      *attention_layers(D, H, e, self.scheme),
+      _Weights((D,), (m,), *dense_init(self.scheme, D), name="hidden")(),
+    )
+    # Multiplications of either form.
+    each = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
+    joined = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m)
+    return _joined(layers, inputs) if joined < each else _each(layers, inputs)
 
   def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
     n, length, d_in = inputs.shape
@@ -82,34 +91,100 @@ class Transformer(nn.Module):
     return heads.reshape(n, length, self.num_heads * d_in)
 
 
-def projections(
-  inputs: Float[Array, "n N D"], num_heads: int, head_dim: int, scheme: Scheme
-) -> list[Float[Array, "n N H e"]]:
-  """Queries, keys and values, by layers "query", "key" and "value" of the module at hand.
+class Layer(NamedTuple):
+  """Weights of a dense layer.
+
+  Attributes:
+    kernel: [*inputs *features].
+    bias: [*features].
+  """
+
+  kernel: Array
+  bias: Array
+
+  def __call__(self, tokens: Array) -> Array:
+    """Maps tokens [... *inputs] to [... *features]."""
+    contracted = self.kernel.ndim - self.bias.ndim
+    return product(tokens, self.kernel, contracted) + self.bias
+
+
+class _Weights(nn.Module):
+  """Those of a dense layer, to be applied by its caller."""
+
+  inputs: tuple[int, ...]
+  features: tuple[int, ...]
+  kernel_init: Initializer
+  bias_init: Initializer
+
+  @nn.compact
+  def __call__(self) -> Layer:
+    def kernel(key: PRNGKeyArray) -> Array:
+      matrix = math.prod(self.inputs), math.prod(self.features)
+      return self.kernel_init(key, matrix).reshape(*self.inputs, *self.features)
+
+    return Layer(
+      self.param("kernel", kernel), self.param("bias", self.bias_init, self.features)
+    )
+
+
+def attention_layers(
+  D: int, num_heads: int, head_dim: int, scheme: Scheme
+) -> tuple[Layer, Layer, Layer, Layer]:
+  """Layers "query", "key", "value" and "out" of the module at hand.
 
   Args:
-    inputs: tokens.
+    D: dimension of the tokens, and of what "out" gives.
     num_heads: H.
     head_dim: e.
     scheme: initial weights.
   """
   lecun = nn.initializers.lecun_normal()
-  init = stacked_xavier_uniform(3) if scheme == "torch" else lecun
-  features = (num_heads, head_dim)
-  return [
-    nn.DenseGeneral(features, kernel_init=init, name=name)(inputs)
-    for name in ("query", "key", "value")
-  ]
+  zeros = nn.initializers.zeros_init()
+  torch = scheme == "torch"
+  init = stacked_xavier_uniform(3) if torch else lecun
+  heads = num_heads, head_dim
+  query, key, value = (
+    _Weights((D,), heads, init, zeros, name=name)() for name in ("query", "key", "value")
+  )
+  init = uniform(1 / math.sqrt(num_heads * head_dim)) if torch else lecun
+  return query, key, value, _Weights(heads, (D,), init, zeros, name="out")()
 
 
-def merged(
-  mixed: Float[Array, "n N H e"], features: int, scheme: Scheme
-) -> Float[Array, "n N features"]:
-  """The heads brought together by a layer "out" of the module at hand."""
-  _, _, num_heads, head_dim = mixed.shape
-  bound = 1 / math.sqrt(num_heads * head_dim)
-  init = uniform(bound) if scheme == "torch" else nn.initializers.lecun_normal()
-  return nn.DenseGeneral(features, axis=(-2, -1), kernel_init=init, name="out")(mixed)
+class _Separate(NamedTuple):
+  """Layers of a "separate" `Transformer` but for the last."""
+
+  query: Layer
+  key: Layer
+  value: Layer
+  out: Layer
+  hidden: Layer
+
+
+def _each(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n N m"]:
+  """One layer after the other."""
+  query, key, value = (own(inputs) for own in (layers.query, layers.key, layers.value))
+  scores = jnp.einsum("nihe,njhe->nhij", query, key) / math.sqrt(query.shape[-1])
+  mixed = jnp.einsum("nhij,njhe->nihe", nn.softmax(scores), value)
+  return layers.hidden(layers.out(mixed))
+
+
+def _joined(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n N m"]:
+  """The same with the weights multiplied first: W_Q with W_K, W_V with W_O and W.
+
+  Attention then acts on the tokens themselves, as in section 3. The bias of the keys has
+  no part in it: it adds the same number to all scores of a query.
+  """
+  query, key, value, out, hidden = layers
+  e = query.bias.shape[-1]
+  probes = Layer(
+    jnp.einsum("dhe,fhe->dhf", query.kernel, key.kernel),
+    jnp.einsum("he,fhe->hf", query.bias, key.kernel),
+  )
+  scores = jnp.einsum("nihd,njd->nhij", probes(inputs), inputs) / math.sqrt(e)
+  heads = jnp.einsum("nhij,njd->nihd", nn.softmax(scores), inputs)
+  read = jnp.einsum("hed,dm->hem", out.kernel, hidden.kernel)
+  bias = jnp.einsum("he,hem->m", value.bias, read) + hidden(out.bias)
+  return Layer(jnp.einsum("dhe,hem->hdm", value.kernel, read), bias)(heads)
 
 
 def query_key_products(params, d_in: int) -> Float[Array, "H D D"]:
