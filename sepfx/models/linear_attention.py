@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, linear
-from sepfx.models.transformer import attention_layers
+from sepfx.models.transformer import attention_layers, hidden_layer, joined
 
 
 class LinearAttention(nn.Module):
@@ -36,17 +36,23 @@ class LinearAttention(nn.Module):
     """Maps embedded tokens to one prediction per position."""
     D = inputs.shape[-1]
     head_dim = self.head_dim or D
-    query, key, value, out = attention_layers(D, self.num_heads, head_dim, self.scheme)
-    mixed = out(mixture(query(inputs), key(inputs), value(inputs)))
-    hidden = nn.relu(linear(self.scheme, D, self.width, name="hidden")(mixed))
-    return linear(self.scheme, self.width, 1, name="output")(hidden)[..., 0]
+    H, m = self.num_heads, self.width
+    query, key, value, out = attention_layers(D, H, head_dim, self.scheme)
+    hidden = hidden_layer(D, m, self.scheme)
+    if H * m < 2 * H * head_dim + m:  # fewer multiplications: the tokens are the values
+      tokens = jnp.broadcast_to(inputs[:, :, None], (*inputs.shape[:2], H, D))
+      heads = mixture(query(inputs), key(inputs), tokens)
+      rows = joined(value, out, hidden)(heads)
+    else:
+      rows = hidden(out(mixture(query(inputs), key(inputs), value(inputs))))
+    return linear(self.scheme, m, 1, name="output")(nn.relu(rows))[..., 0]
 
 
 def mixture(
   query: Float[Array, "n N H e"],
   key: Float[Array, "n N H e"],
-  value: Float[Array, "n N H e"],
-) -> Float[Array, "n N H e"]:
+  value: Float[Array, "n N H f"],
+) -> Float[Array, "n N H f"]:
   """What each query reads of all keys and values."""
   query, key = nn.elu(query) + 1, nn.elu(key) + 1
   if key.shape[1] < key.shape[3]:  # N < e: N x N weights are fewer products

@@ -73,12 +73,12 @@ class Transformer(nn.Module):
     H, e, m = self.num_heads, self.head_dim or D, self.width
     layers = _Separate(
       *attention_layers(D, H, e, self.scheme),
-      _Weights((D,), (m,), *dense_init(self.scheme, D), name="hidden")(),
+      hidden_layer(D, m, self.scheme),
     )
     # Multiplications of either form.
     each = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
-    joined = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m)
-    return _joined(layers, inputs) if joined < each else _each(layers, inputs)
+    fewer = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m) < each
+    return _joined(layers, inputs) if fewer else _each(layers, inputs)
 
   def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
     n, length, d_in = inputs.shape
@@ -150,6 +150,25 @@ def attention_layers(
   return query, key, value, _Weights(heads, (D,), init, zeros, name="out")()
 
 
+def hidden_layer(D: int, width: int, scheme: Scheme) -> Layer:
+  """The layer "hidden" of the read-out of the module at hand, [D width]."""
+  return _Weights((D,), (width,), *dense_init(scheme, D), name="hidden")()
+
+
+def joined(value: Layer, out: Layer, hidden: Layer) -> Layer:
+  """Returns what the three make of mixed tokens [... H D], as one layer.
+
+  Args:
+    value: [D H e].
+    out: [H e D].
+    hidden: [D m].
+  """
+  read = jnp.einsum("hed,dm->hem", out.kernel, hidden.kernel)
+  kernel = jnp.einsum("dhe,hem->hdm", value.kernel, read)
+  # Weights of attention sum to 1, and so the values' bias passes through.
+  return Layer(kernel, jnp.einsum("he,hem->m", value.bias, read) + hidden(out.bias))
+
+
 class _Separate(NamedTuple):
   """Layers of a "separate" `Transformer` but for the last."""
 
@@ -180,11 +199,12 @@ def _joined(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n
     jnp.einsum("dhe,fhe->dhf", query.kernel, key.kernel),
     jnp.einsum("he,fhe->hf", query.bias, key.kernel),
   )
-  scores = jnp.einsum("nihd,njd->nhij", probes(inputs), inputs) / math.sqrt(e)
-  heads = jnp.einsum("nhij,njd->nihd", nn.softmax(scores), inputs)
-  read = jnp.einsum("hed,dm->hem", out.kernel, hidden.kernel)
-  bias = jnp.einsum("he,hem->m", value.bias, read) + hidden(out.bias)
-  return Layer(jnp.einsum("dhe,hem->hdm", value.kernel, read), bias)(heads)
+  # The heads of all queries in one dimension: two products for each prompt.
+  n, N, D = inputs.shape
+  rows = probes(inputs).reshape(n, -1, D)
+  scores = rows @ jnp.swapaxes(inputs, 1, 2) / math.sqrt(e)
+  heads = (nn.softmax(scores) @ inputs).reshape(n, N, -1, D)
+  return joined(value, out, hidden)(heads)
 
 
 def query_key_products(params, d_in: int) -> Float[Array, "H D D"]:
