@@ -38,7 +38,7 @@ class Setting(NamedTuple):
 
   Attributes:
     gaps: of log n at each rate, above that of the best.
-    spread: standard deviation of log n.
+    spread: standard deviation of log n, of all rates or of each.
     trials: of a rate that is not given up.
     correlation: of log n between rates, for trials of one index.
     n: at the best rate and the smallest length, in samples.
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
   """
 
   gaps: Sequence[float]
-  spread: float
+  spread: float | Sequence[float]
   trials: int
   correlation: float
   n: float
@@ -64,13 +64,14 @@ SETTINGS = (
   Setting((0, 0.05, 0.8), 0.05, 6, 0.0, 1500, 8, 64),
   Setting((0, 0.2, 1.0), 0.2, 3, 0.0, 15_000, 8, 640),
   Setting((0, 0.2, 0.5), 0.5, 6, 0.3, 15_000, 1.5, 640),
+  Setting((0, 0.7, 2.5), (0.2, 0.2, 1.2), 6, 0.3, 3000, 80, 64),
 )
 
 
 def drawn(
   rng: np.random.Generator,
   logs: Sequence[float],
-  spread: float,
+  spread: float | Sequence[float],
   trials: int,
   checks: Checks,
   correlation: float = 0.0,
@@ -79,17 +80,19 @@ def drawn(
   shared = rng.normal(size=(1, trials))
   own = rng.normal(size=(len(logs), trials))
   noise = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
-  n = np.exp(np.asarray(logs)[:, None] + spread * noise)
+  n = np.exp(np.asarray(logs)[:, None] + np.reshape(spread, (-1, 1)) * noise)
   samples = float(checks.every) * np.ceil(n / float(checks.every))
   reached = samples <= float(checks.budget)
   samples = np.where(reached, samples, float(checks.budget))
   return Trials(samples, reached, np.ones_like(reached), checks)
 
 
-def truth(logs: Sequence[float], spread: float, checks: Checks) -> np.ndarray:
+def truth(
+  logs: Sequence[float], spread: float | Sequence[float], checks: Checks
+) -> np.ndarray:
   """Restricted means of the same."""
   log_budget = np.log(float(checks.budget))
-  spreads = np.full(len(logs), spread)
+  spreads = np.broadcast_to(spread, len(logs))
   return np.exp(log_restricted_mean(np.array(logs, float), spreads, log_budget))
 
 
@@ -158,8 +161,7 @@ def main(argv: Sequence[str]) -> None:
     rng = np.random.default_rng(0)
     found = [sweep(setting, rng, FLAGS.repetitions) for _ in range(FLAGS.sweeps)]
     table.add_row(
-      ", ".join(f"{gap:g}" for gap in setting.gaps),
-      *(f"{value:g}" for value in setting[1:6]),
+      *(", ".join(f"{own:g}" for own in np.ravel(value)) for value in setting[:6]),
       f"{np.mean([own.covered for own in found]):.3f}",
       f"{np.mean([own.exponent for own in found]):.3f}",
       f"{np.exp(np.mean([own.errors for own in found])):.3f}",

@@ -30,6 +30,18 @@ def truth(logs, spread):
   return choice.truth(logs, spread, EVERY)
 
 
+def test_the_spread_of_another_setting_is_not_that_of_the_best():
+  """One that scatters widely, so that Bartlett's test tells them apart."""
+  rng = np.random.default_rng(2)
+  trials = drawn(rng, [np.log(2000), np.log(4000)], (0.1, 1.5))
+  found = best_of(trials, 100, rng)
+  assert found.setting == 0
+  np.testing.assert_allclose(found.mean, np.mean(trials.samples[0]), rtol=0.03)
+  again, _ = repeated(trials, 200, rng)
+  spreads = np.std(np.log(again.samples), axis=(0, 2))
+  np.testing.assert_allclose(spreads, np.std(np.log(trials.samples), axis=1), rtol=0.3)
+
+
 def test_points_are_the_middle_of_restricted_means():
   rng = np.random.default_rng(0)
   trials = drawn(rng, np.log([2000, 3000, 9000]), 0.3)

@@ -134,10 +134,10 @@ def repeated(
 ) -> tuple[Trials, Float[np.ndarray, " K"]]:
   """Draws the trials again from the likelihood fitted to them.
 
-  log n of setting k and trial j is normal with the fitted mean of k and the fitted
-  spread, looked for at the same checks within the same budget. Trials of one index share
-  their keys, so their log n are correlated: as much as those observed, on average over
-  pairs of settings. A setting of which no trial reached never does.
+  log n of setting k and trial j is normal with the fitted mean and spread of k, looked
+  for at the same checks within the same budget. Trials of one index share their keys, so
+  their log n are correlated: as much as those observed, on average over pairs of
+  settings. A setting of which no trial reached never does.
 
   Args:
     trials: [K m].
@@ -148,7 +148,7 @@ def repeated(
     Trials [B K m], and the restricted means that they were drawn with, [K].
   """
   found = _points(trials)
-  spread = found.spread[0]
+  spread = found.spread[:, None]
   correlation = _correlation(trials, found.log, spread)
   K, m = trials.samples.shape
   own = rng.normal(size=(repetitions, K, m))
@@ -164,18 +164,18 @@ def repeated(
   return Trials(samples, reached & run, run, trials.checks), truth
 
 
-def _correlation(trials: Trials, log: np.ndarray, spread: float) -> float:
+def _correlation(trials: Trials, log: np.ndarray, spread: np.ndarray) -> float:
   """Mean correlation of log n between settings, over trials that reached in both."""
   used = trials.reached & trials.run
   centre = np.where(np.isfinite(log), log, 0.0)[:, None]
   residual = np.where(used, np.log(np.maximum(trials.samples, 1)) - centre, 0.0)
-  residual = residual - np.where(used, _mean(residual, used), 0.0)
+  residual = (residual - np.where(used, _mean(residual, used), 0.0)) / spread
   products = np.sum(residual, axis=0) ** 2 - np.sum(residual**2, axis=0)
   count = np.sum(used, axis=0)
   pairs = np.sum(count * (count - 1))
   if not pairs:
     return 0.0
-  return float(np.clip(np.sum(products) / (pairs * spread**2), 0.0, 0.95))
+  return float(np.clip(np.sum(products) / pairs, 0.0, 0.95))
 
 
 def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:

@@ -173,7 +173,7 @@ def _point(
 
 
 class Points(NamedTuple):
-  """What `restricted_means` estimates where the spread is one, without intervals.
+  """What `restricted_means` estimates, without intervals.
 
   Attributes:
     mean: E[min(n, budget)], [*batch K].
@@ -187,17 +187,28 @@ class Points(NamedTuple):
 
 
 def points(bounds: Bounds, budget: np.ndarray | float) -> Points:
-  """Estimates of cells whose log n are normal, of one spread.
+  """Estimates of cells whose log n are normal, of one spread or of one each.
 
   Args:
     bounds: of log n, [*batch K m], as `restricted_means` takes them.
     budget: of each cell, [*batch K], or of all; infinite for none.
   """
+  budget = np.broadcast_to(budget, bounds.lower.shape[:-1])
+  apart = spreads_differ(bounds)
+  found = _points_of_one_spread(bounds, budget)
+  if np.any(apart):
+    alone = Bounds(*(side[..., None, :] for side in bounds))
+    own = _points_of_one_spread(alone, budget[..., None])
+    pairs = zip(own, found, strict=True)
+    found = Points(*(np.where(apart[..., None], a[..., 0], b) for a, b in pairs))
+  return found
+
+
+def _points_of_one_spread(bounds: Bounds, budget: np.ndarray) -> Points:
   *batch, K, m = bounds.lower.shape
   flat = Bounds(*(side.reshape(*batch, K * m) for side in bounds))
   best = fit(flat, np.repeat(np.eye(K), m, axis=0))
-  log_budget = np.log(np.broadcast_to(budget, (*batch, K)))
-  mean, spread = _point(best, np.sum(flat.informative, axis=-1), log_budget)
+  mean, spread = _point(best, np.sum(flat.informative, axis=-1), np.log(budget))
   return Points(mean, best.coefficients, spread)
 
 
