@@ -131,6 +131,9 @@ class LRU(nn.Module):
   Transformer's, and a linear read-out. Recurrent weights start as in that paper: |lambda|
   uniform on the disc, gamma = sqrt(1 - |lambda|^2).
 
+  Where it takes fewer multiplications the layer is computed as a convolution: with the
+  responses Re(C lambda^k gamma B), which all prompts share.
+
   Attributes:
     units: complex states per direction.
     width: of the layer's output.

@@ -29,7 +29,8 @@ class Transformer(nn.Module):
   scores divided by sqrt(head_dim), W_O back to D, then Dense(width), ReLU and
   Dense(1), all with biases. "full" is section 3's: one D x D matrix W_QK per
   head, scores <z_i, W_QK z_j>, the heads' averages of z concatenated, and
-  a^T relu(W h + b), the values being absorbed into W.
+  a^T relu(W h + b), the values being absorbed into W. "separate" is computed in that
+  form, too, its weights multiplied first, where it takes fewer multiplications.
 
   Attributes:
     num_heads: H.
