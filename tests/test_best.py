@@ -1,5 +1,6 @@
 """The best of several rates: chosen, reported by the other half, drawn again."""
 
+import io
 import json
 
 import numpy as np
@@ -235,6 +236,17 @@ def test_summary_where_no_rate_reached():
   assert "at the published rate, 0.001" in labels
   shown = best_rate.STUDY.table(found)
   assert any("nearly independent" in str(part) for part in shown)
+
+
+def test_figure_where_no_rate_reached_anywhere():
+  """The lower panel has no point then, and the rates tried as its range."""
+  found = json.loads(json.dumps(summary_of(records(lambda *point: 1e9))))
+  assert {entry["learning_rate"] for entry in found["best"]} == {None}
+  figure = best_figures.best_rates(found)
+  figure.savefig(io.BytesIO())
+  low, high = figure.axes[1].get_ylim()
+  rates = [cell["learning_rate"] for cell in found["cells"]]
+  assert low < min(rates) <= max(rates) < high
 
 
 def test_preset_says_what_it_is():

@@ -72,8 +72,10 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       axis.set(xscale="log", yscale="log", xlabel="length N")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
       axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-      axis.margins(y=0.21)  # room for arrows
       axis.grid(alpha=0.25)
+    upper.margins(y=0.21)  # room for arrows
+    tried = [cell[RATE] for cell in cells]
+    lower.set_ylim(min(tried) / 1.8, max(tried) * 1.8)
     upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
     label_logarithmic(upper.yaxis)
     lower.set(ylabel="best learning rate")
