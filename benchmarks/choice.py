@@ -112,7 +112,7 @@ class Found(NamedTuple):
   Attributes:
     covered: of each length, whether the interval has the best rate's true mean.
     errors: log of the estimate over that mean.
-    halves: log of what halves that choose for one another report, over it.
+    halves: what halves that choose for one another report, over it.
     exponent: whether the exponent's interval has 1.
   """
 
@@ -139,7 +139,7 @@ def sweep(setting: Setting, rng: np.random.Generator, repetitions: int) -> Found
     wanted = float(np.min(truth(logs, setting.spread, checks)))
     covered.append(bool(own.low <= wanted <= own.high))
     errors.append(float(np.log(own.mean / wanted)))
-    halves.append(float(np.log(own.split / wanted)))
+    halves.append(float(own.split / wanted))
     used = trials.run[own.setting]
     lower += trials.bounds.lower[own.setting][used].tolist()
     upper += trials.bounds.upper[own.setting][used].tolist()
@@ -165,7 +165,7 @@ def main(argv: Sequence[str]) -> None:
       f"{np.mean([own.covered for own in found]):.3f}",
       f"{np.mean([own.exponent for own in found]):.3f}",
       f"{np.exp(np.mean([own.errors for own in found])):.3f}",
-      f"{np.exp(np.nanmean([own.halves for own in found])):.3f}",
+      f"{np.nanmean([own.halves for own in found]):.3f}",
     )
   rich.console.Console(width=140).print(table)
 

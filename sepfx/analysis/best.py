@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int
 from sepfx.analysis.bounded import Bounds
 from sepfx.analysis.passages import (
   Checks,
-  Points,
   bounds_of,
   log_restricted_mean,
   points,
@@ -66,13 +65,13 @@ class Best(NamedTuple):
 
   Attributes:
     setting: which of the K.
-    mean: of it, as estimated from the trials that chose it.
+    mean: of it, from the likelihood of all trials.
     low, high: 95% interval of the best setting's mean; NaN where too few trials tell of
       a spread.
-    split: mean where each half of the trials chose and the other half reported: the
-      geometric mean of both. NaN where a half has no trial that reached.
-    flatters: factor by which `mean` is too small for the setting chosen, on average over
-      the bootstrap: below 1 where the choice flatters.
+    split: recorded mean where each half of the trials chose and the other half reported,
+      on average. NaN where a half has no trial that reached.
+    flatters: factor by which the recorded mean of the setting chosen is too small, on
+      average over the bootstrap: below 1 where the choice flatters.
     chosen: how often the bootstrap chose each setting, [K].
   """
 
@@ -90,7 +89,7 @@ class Choice(NamedTuple):
 
   Attributes:
     setting: which of the K, [*batch].
-    mean: of it, [*batch].
+    mean: recorded of it, [*batch].
   """
 
   setting: np.ndarray
@@ -98,35 +97,37 @@ class Choice(NamedTuple):
 
 
 def choose(trials: Trials) -> Choice:
-  """Returns the setting with the smallest restricted mean.
+  """Returns the setting with the smallest mean of min(n, budget) as recorded.
 
-  Settings of which no trial reached have the budget for their mean.
+  It needs no model of n, and nothing of other settings.
   """
-  found = _points(trials)
-  setting = np.argmin(found.mean, axis=-1)
-  mean = np.take_along_axis(found.mean, setting[..., None], axis=-1)[..., 0]
+  means = _recorded(trials)
+  setting = np.argmin(means, axis=-1)
+  mean = np.take_along_axis(means, setting[..., None], axis=-1)[..., 0]
   return Choice(setting, mean)
 
 
-def _points(trials: Trials) -> Points:
-  found = points(trials.bounds, float(trials.checks.budget))
-  none = ~np.any(trials.reached & trials.run, axis=-1)
-  mean = np.where(none, float(trials.checks.budget), found.mean)
-  return found._replace(mean=mean, log=np.where(none, np.inf, found.log))
+def _recorded(trials: Trials) -> Float[np.ndarray, "*batch K"]:
+  """Means of min(n, budget), n in the middle between the last two checks."""
+  every, budget = float(trials.checks.every), float(trials.checks.budget)
+  n = np.where(trials.reached, trials.samples - every / 2, budget)
+  count = np.maximum(np.sum(trials.run, axis=-1), 1)
+  means = np.sum(np.where(trials.run, n, 0.0), axis=-1) / count
+  return np.where(np.any(trials.run, axis=-1), means, np.inf)
 
 
 def split_mean(trials: Trials) -> float:
-  """Each half of the trials chooses, the other reports: the geometric mean of both.
+  """Each half of the trials chooses, the other reports: the mean of both.
 
   NaN where a half chooses nothing, since none of its trials reached.
   """
   halves = [trials.half(0), trials.half(1)]
-  logs = []
+  reported = []
   for chooser, reporter in (halves, halves[::-1]):
     if not np.any(chooser.reached & chooser.run):
       return float("nan")
-    logs.append(np.log(_points(reporter).mean[choose(chooser).setting]))
-  return float(np.exp(np.mean(logs)))
+    reported.append(_recorded(reporter)[choose(chooser).setting])
+  return float(np.mean(reported))
 
 
 def repeated(
@@ -147,7 +148,9 @@ def repeated(
   Returns:
     Trials [B K m], and the restricted means that they were drawn with, [K].
   """
-  found = _points(trials)
+  found = points(trials.bounds, float(trials.checks.budget))
+  none = ~np.any(trials.reached & trials.run, axis=-1)
+  found = found._replace(log=np.where(none, np.inf, found.log))
   spread = found.spread[:, None]
   correlation = _correlation(trials, found.log, spread)
   K, m = trials.samples.shape
@@ -219,7 +222,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   chosen = np.bincount(running[others.setting], minlength=len(count)) / repetitions
   return Best(
     int(running[own.setting]),
-    float(own.mean),
+    float(means.mean[own.setting]),
     float(low),
     float(np.minimum(high, budget)),
     split_mean(trials),
