@@ -43,6 +43,20 @@ def fitted(module, n, length, d_in, seed=0):
   return x, np.asarray(y), params
 
 
+def noted(monkeypatch, module, *names):
+  """A list of the names of those functions of a module that are called from now on."""
+  called = []
+  for name in names:
+    plain = getattr(module, name)
+
+    def call(*args, name=name, plain=plain):
+      called.append(name)
+      return plain(*args)
+
+    monkeypatch.setattr(module, name, call)
+  return called
+
+
 def relu(a):
   return np.maximum(a, 0)
 
@@ -107,15 +121,7 @@ def test_weights_multiplied_first(heads, head_dim):
 
 def test_which_form_the_transformer_takes(monkeypatch):
   """The one with fewer multiplications: few prompts do not pay for joined weights."""
-  taken = []
-  for name in ("_each", "_joined"):
-    form = getattr(transformer, name)
-
-    def noted(*args, name=name, form=form):
-      taken.append(name)
-      return form(*args)
-
-    monkeypatch.setattr(transformer, name, noted)
+  taken = noted(monkeypatch, transformer, "_each", "_joined")
   for n, heads, head_dim in ((64, 1, None), (1, 1, None), (64, 4, 3), (64, 4, None)):
     shape = jax.ShapeDtypeStruct((n, 12, 34), jnp.float32)
     jax.eval_shape(Transformer(heads, head_dim=head_dim).init, jax.random.key(0), shape)

@@ -34,7 +34,7 @@ from sepfx.models.linear_recurrences import (
   scan_linear,
 )
 from sepfx.tasks import QSTR, SparseBoolean
-from tests.test_models import fitted, relu, shapes, sigmoid, softmax
+from tests.test_models import fitted, noted, relu, shapes, sigmoid, softmax
 
 
 def close(y, expected):
@@ -181,15 +181,7 @@ def test_responses_convolved_are_the_recurrence(length):
 )
 def test_lru_of_either_form(n, length, form, monkeypatch):
   """Few tokens are convolved, many read one after the other."""
-  taken = []
-  for name in ("_convolved", "_recurrent"):
-    plain = getattr(linear_recurrences, name)
-
-    def noted(*args, name=name, plain=plain):
-      taken.append(name)
-      return plain(*args)
-
-    monkeypatch.setattr(linear_recurrences, name, noted)
+  taken = noted(monkeypatch, linear_recurrences, "_convolved", "_recurrent")
   test_lru.hypothesis.inner_test(n=n, length=length, d_in=3)
   assert set(taken) == {form}
 
