@@ -148,7 +148,7 @@ def repeated(
   Returns:
     Trials [B K m], and the restricted means that they were drawn with, [K].
   """
-  found = points(trials.bounds, float(trials.checks.budget))
+  found = points(trials.bounds)
   none = ~np.any(trials.reached & trials.run, axis=-1)
   found = found._replace(log=np.where(none, np.inf, found.log))
   spread = found.spread[:, None]

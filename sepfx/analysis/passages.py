@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,16 +95,24 @@ def restricted_means(
   """
   shape = bounds.lower.shape[:-1]
   budget, every = np.broadcast_to(budget, shape), np.broadcast_to(every, shape)
-  apart = spreads_differ(bounds)
-  found = _with_one_spread(bounds, budget)
-  if np.any(apart):
-    alone = Bounds(*(side[..., None, :] for side in bounds))
-    own = _with_one_spread(alone, budget[..., None])
-    pairs = zip(own, found, strict=True)
-    found = Means(*(np.where(apart[..., None], a[..., 0], b) for a, b in pairs))
+  found: Means = _of_one_or_several_spreads(_with_one_spread, bounds, budget)
   low = np.maximum(np.minimum(found.low, found.mean - every / 2), 0.0)
   high = np.minimum(np.maximum(found.high, found.mean + every / 2), budget)
   return found._replace(low=low, high=high)
+
+
+def _of_one_or_several_spreads(
+  estimate: Callable[..., Any], bounds: Bounds, *budget: np.ndarray
+) -> Any:
+  """What `estimate` says of all cells together, or of each alone where spreads differ."""
+  apart = spreads_differ(bounds)
+  found = estimate(bounds, *budget)
+  if np.any(apart):
+    alone = Bounds(*(side[..., None, :] for side in bounds))
+    own = estimate(alone, *(each[..., None] for each in budget))
+    pairs = zip(own, found, strict=True)
+    found = type(found)(*(np.where(apart[..., None], a[..., 0], b) for a, b in pairs))
+  return found
 
 
 def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
@@ -154,62 +163,48 @@ def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
     mean = end_of(lambda own: value(own) - allowed, likeliest, start)
     logs = log_restricted_mean(mean, at, log_budget[..., None, :])
     found.append(np.exp(choose(np.where(possible, logs, nothing), axis=-2)))
-  mean, own = _point(best, count, log_budget)
+  own = _spread(best, count)
+  mean = np.exp(log_restricted_mean(best.coefficients, own, log_budget))
   low, high, own = (
     np.where((count > K)[..., None], values, np.nan) for values in (*found, own)
   )
   return Means(mean, low, high, own)
 
 
-def _point(
-  best: Fit, count: np.ndarray, log_budget: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Restricted means and spreads [*batch K] of the likeliest means of log n."""
-  K = best.coefficients.shape[-1]
-  freedom = np.maximum(count - K, 1)
+def _spread(best: Fit, count: np.ndarray) -> np.ndarray:
+  """The spread of log n, [*batch K], from so many numbers that tell of it."""
+  freedom = np.maximum(count - best.coefficients.shape[-1], 1)
   spread = best.spread * np.sqrt(np.maximum(count, 1) / freedom)
-  own = np.broadcast_to(spread[..., None], best.coefficients.shape)
-  return np.exp(log_restricted_mean(best.coefficients, own, log_budget)), own
+  return np.broadcast_to(spread[..., None], best.coefficients.shape)
 
 
 class Points(NamedTuple):
-  """What `restricted_means` estimates, without intervals.
+  """What `restricted_means` takes log n for, [*batch K] each.
 
   Attributes:
-    mean: E[min(n, budget)], [*batch K].
-    log: the likeliest mean of log n, [*batch K].
-    spread: standard deviation of log n, [*batch K].
+    log: its likeliest mean.
+    spread: its standard deviation.
   """
 
-  mean: np.ndarray
   log: np.ndarray
   spread: np.ndarray
 
 
-def points(bounds: Bounds, budget: np.ndarray | float) -> Points:
+def points(bounds: Bounds) -> Points:
   """Estimates of cells whose log n are normal, of one spread or of one each.
 
   Args:
     bounds: of log n, [*batch K m], as `restricted_means` takes them.
-    budget: of each cell, [*batch K], or of all; infinite for none.
   """
-  budget = np.broadcast_to(budget, bounds.lower.shape[:-1])
-  apart = spreads_differ(bounds)
-  found = _points_of_one_spread(bounds, budget)
-  if np.any(apart):
-    alone = Bounds(*(side[..., None, :] for side in bounds))
-    own = _points_of_one_spread(alone, budget[..., None])
-    pairs = zip(own, found, strict=True)
-    found = Points(*(np.where(apart[..., None], a[..., 0], b) for a, b in pairs))
+  found: Points = _of_one_or_several_spreads(_points_of_one_spread, bounds)
   return found
 
 
-def _points_of_one_spread(bounds: Bounds, budget: np.ndarray) -> Points:
+def _points_of_one_spread(bounds: Bounds) -> Points:
   *batch, K, m = bounds.lower.shape
   flat = Bounds(*(side.reshape(*batch, K * m) for side in bounds))
   best = fit(flat, np.repeat(np.eye(K), m, axis=0))
-  mean, spread = _point(best, np.sum(flat.informative, axis=-1), np.log(budget))
-  return Points(mean, best.coefficients, spread)
+  return Points(best.coefficients, _spread(best, np.sum(flat.informative, axis=-1)))
 
 
 class Mean(NamedTuple):

@@ -151,10 +151,11 @@ class LRU(nn.Module):
     times_first = jnp.swapaxes(inputs, 0, 1)
     hidden = linear(self.scheme, D, self.width, name="D")(times_first)
     ways = [self._direction(name, D) for name in ("forward", "backward")]
-    # Multiplications by C and by what follows it or comes before.
-    states = 4 * self.units
-    few = N * D * states * self.width + n * N**2 * D * self.width
-    if few < n * N * states * (D + self.width):
+    # Multiplications of either form, with two parts of a state in two directions.
+    states, width = 4 * self.units, self.width
+    convolution = N * D * states * width + n * N**2 * D * width
+    recurrence = n * N * states * (D + width)
+    if convolution < recurrence:
       forward, backward = (_response(own, N) for own in ways)
       hidden = hidden + _convolved(forward, backward, inputs)
     else:

@@ -42,6 +42,5 @@ def dot_general(
 
 def weight_gradient(tokens: Array, cotangents: Array) -> Array:
   """Sums the outer products of tokens [... D] and cotangents [... F]: [D F]."""
-  return tokens.reshape(-1, tokens.shape[-1]).T @ cotangents.reshape(
-    -1, cotangents.shape[-1]
-  )
+  rows, own = (a.reshape(-1, a.shape[-1]) for a in (tokens, cotangents))
+  return rows.T @ own

@@ -77,9 +77,10 @@ class Transformer(nn.Module):
       hidden_layer(D, m, self.scheme),
     )
     # Multiplications of either form.
-    each = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
-    fewer = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m) < each
-    return _joined(layers, inputs) if fewer else _each(layers, inputs)
+    one_by_one = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
+    joined_first = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m)
+    form = _joined if joined_first < one_by_one else _each
+    return form(layers, inputs)
 
   def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
     n, length, d_in = inputs.shape
@@ -110,7 +111,13 @@ class Layer(NamedTuple):
 
 
 class _Weights(nn.Module):
-  """Those of a dense layer, to be applied by its caller."""
+  """The weights of a dense layer, for its caller to apply.
+
+  Attributes:
+    inputs, features: shapes of what it takes, and gives, of each token.
+    kernel_init, bias_init: initial weights; the kernel's as a matrix of all inputs and
+      all features.
+  """
 
   inputs: tuple[int, ...]
   features: tuple[int, ...]
