@@ -71,7 +71,10 @@ def check(parts: Sequence[Part], paths: Sequence[str], against: str) -> None:
       for each in coordinates
     }
     both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
-    require(not both, "beside", path, f"runs of other cells; {both} would be there twice")
+    if both:
+      more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+      takes = f"runs of other cells; {both[0]}{more} would be there twice"
+      raise InvalidSetting("beside", path, takes)
     taken |= keys
     for each in coordinates:
       for name, value in each.items():

@@ -274,7 +274,7 @@ def recorded(
       known = _recorded(files, chosen)
       missing = set(chosen) - set(known)
       if progress is not None:
-        progress.leave_out(len(known))
+        progress.recorded(len(known))
       if missing and directory is not None:
         directory.discard("summary.json")  # which says that a run is complete
       for _ in run(

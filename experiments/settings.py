@@ -144,6 +144,7 @@ def define(cls: type, values: flags.FlagValues) -> None:
     own: flags.Flag = flags.Flag(
       flags.ArgumentParser(), None, flag, text, field.metadata["help"], boolean=boolean
     )
+    own.default_as_str = repr(text)  # absl's own says 'true' of any text
     flags.DEFINE_flag(own, values)
 
 

@@ -86,7 +86,8 @@ def best_rates(summary: dict) -> list[Any]:
   parts.append(
     "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
     "> : some trials spent their budget. Halves: each chooses, the other reports. "
-    "Flatters: by what factor n is too small for having been chosen."
+    "Flatters: recorded n of the rate chosen over the n it has without the choice, so "
+    "that the choice makes n too small where it is below 1."
   )
   return parts
 

@@ -17,8 +17,12 @@ def test_recorded_trials_are_not_waited_for(monkeypatch):
   console = rich.console.Console(file=file, width=200)
   with progress.Progress(5, console) as shown:
     shown.advanced([CELL, None], np.array([10, 0]))
-    shown.leave_out(2)
+    shown.recorded(2)
     shown.ended(Result(CELL, 0, (), np.zeros(0)))
-  before, after = file.getvalue().splitlines()
+    shown.leave_out(2)
+  before, after, end = file.getvalue().splitlines()
   assert before.startswith("0/5 trials")
-  assert after.startswith("1/3 trials")
+  assert after.startswith("3/5 trials")
+  assert "left" in after or "nearly done" in after
+  assert end.startswith("3/3 trials")
+  assert "nearly done" not in end

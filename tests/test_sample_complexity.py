@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import rich.console
+from absl import flags
 from absl.testing import flagsaver
 
 from experiments import (
@@ -20,7 +21,7 @@ from experiments import (
 from experiments.beside import Part
 from experiments.merging import differing_axes
 from experiments.sample_complexity import STUDY
-from experiments.settings import from_stored
+from experiments.settings import define, from_stored
 from sepfx import InvalidSetting
 from sepfx.ensembles import Records, columns, table
 from tests.programs import check_preset_says_what_it_is
@@ -228,3 +229,10 @@ def test_published_values_are_known_by_name():
   assert points["ffn", 0.7][-1] == (12, 115300)
   with pytest.raises(InvalidSetting, match=r"published: got 'fig9', takes .*figure_1a"):
     STUDY.cells(STUDY.chosen(["--published=fig9"]))
+
+
+def test_help_says_the_defaults_of_flags_that_are_on_or_off():
+  values = flags.FlagValues()
+  define(STUDY.settings, values)
+  assert values["encoding_prefactor"].default_as_str == "'False'"
+  assert values["screen"].default_as_str == "'True'"

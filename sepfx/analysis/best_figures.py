@@ -36,7 +36,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
 
   Returns:
     A column for each level. Above, n at the best rate with its interval, and faint, n at
-    the published rate; an arrow up where n is a lower bound, since trials spent their
+    the published rate; an arrow up where an n is a lower bound, since trials spent their
     budget; one down where it is an upper bound, since the rate is at an edge of those
     tried. Below, the best rate, hollow at an edge.
   """
@@ -46,7 +46,9 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   figure = matplotlib.figure.Figure(
     figsize=(6.4 * len(levels), 7.2), layout="constrained"
   )
-  axes = figure.subplots(2, len(levels), squeeze=False, height_ratios=(3, 1.2))
+  axes = figure.subplots(
+    2, len(levels), squeeze=False, height_ratios=(3, 1.2), sharex="col"
+  )
   for level, upper, lower in zip(levels, *axes, strict=True):
     best = at_level(summary["best"], level)
     cells = at_level(summary["cells"], level)
@@ -62,14 +64,10 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       at_published = [
         c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
       ]
-      upper.plot(
-        shift([cell["length"] for cell in at_published]),
-        [cell["mean"] for cell in at_published],
-        **style, linewidth=1, markersize=4, alpha=0.3,
-      )  # fmt: skip
+      _draw_faintly(figure, upper, at_published, shift, style)
       _draw_rates(lower, own, shift, style)
     for axis in (upper, lower):
-      axis.set(xscale="log", yscale="log", xlabel="length N")
+      axis.set(xscale="log", yscale="log")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
       axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
       axis.grid(alpha=0.25)
@@ -78,9 +76,20 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     lower.set_ylim(min(tried) / 1.8, max(tried) * 1.8)
     upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
     label_logarithmic(upper.yaxis)
-    lower.set(ylabel="best learning rate")
+    lower.set(xlabel="length N", ylabel="best learning rate")
+  figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
   return figure
+
+
+def _draw_faintly(figure, axis, cells, shift, style) -> None:
+  x = shift([cell["length"] for cell in cells])
+  axis.plot(
+    x, [cell["mean"] for cell in cells], **style, linewidth=1, markersize=4, alpha=0.3
+  )
+  spent = [cell for cell in cells if cell["restricted"]]
+  x, n = shift([cell["length"] for cell in spent]), [cell["mean"] for cell in spent]
+  draw_arrows(figure, axis, x, n, {**BOUND, "alpha": 0.3}, style["color"], points=24)
 
 
 def _draw_rates(axis, entries, shift, style) -> None:

@@ -41,7 +41,7 @@ class Progress(Watcher):
       console=self._console,
       disable=not self._console.is_terminal,
     )
-    self._total, self._done, self._samples = num_trials, 0, 0
+    self._total, self._recorded, self._done, self._samples = num_trials, 0, 0, 0
     self._task = self._bar.add_task("", total=num_trials, rate="", left="")
     self._start = self._last_line = time.monotonic()
     self._what = ""
@@ -52,9 +52,16 @@ class Progress(Watcher):
 
   def __exit__(self, *_: object) -> None:
     self._bar.stop()
+    if not self._console.is_terminal:
+      self._print_line()
+
+  def recorded(self, number: int) -> None:
+    """So many of the trials need not run: they are recorded already."""
+    self._recorded += number
+    self._bar.update(self._task, completed=self._recorded + self._done)
 
   def leave_out(self, number: int) -> None:
-    """So many of the trials need not run: they are recorded already."""
+    """So many of the trials are not to be run."""
     self._total -= number
     self._bar.update(self._task, total=self._total)
 
@@ -73,18 +80,27 @@ class Progress(Watcher):
     self._show(self._what)
 
   def _show(self, what: str) -> None:
-    elapsed = time.monotonic() - self._start
-    rate = f"{self._samples / max(elapsed, 1e-9):,.0f} samples/s"
-    left = ""
-    if self._done:
-      # Later cells are usually slower, so this is on the hopeful side.
-      seconds = elapsed / self._done * (self._total - self._done)
-      left = f"about {seconds / 60:.0f} min left" if seconds > 90 else "nearly done"
-    self._bar.update(
-      self._task, description=what, completed=self._done, rate=rate, left=left
-    )
+    self._what = what
+    rate, left = self._rate()
+    done = self._recorded + self._done
+    self._bar.update(self._task, description=what, completed=done, rate=rate, left=left)
     now = time.monotonic()
     if not self._console.is_terminal and now - self._last_line >= _PLAIN_SECONDS:
       self._last_line = now
-      parts = [f"{self._done}/{self._total} trials", rate, left, what]
-      self._console.print(", ".join(part for part in parts if part), highlight=False)
+      self._print_line()
+
+  def _rate(self) -> tuple[str, str]:
+    """How many samples a second, and how long it will take."""
+    elapsed = time.monotonic() - self._start
+    rate = f"{self._samples / max(elapsed, 1e-9):,.0f} samples/s"
+    waiting = self._total - self._recorded - self._done
+    if not self._done or not waiting:
+      return rate, ""
+    # Later cells are usually slower, so this is on the hopeful side.
+    seconds = elapsed / self._done * waiting
+    return rate, f"about {seconds / 60:.0f} min left" if seconds > 90 else "nearly done"
+
+  def _print_line(self) -> None:
+    done = f"{self._recorded + self._done}/{self._total} trials"
+    parts = [done, *self._rate(), self._what]
+    self._console.print(", ".join(part for part in parts if part), highlight=False)
