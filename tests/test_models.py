@@ -303,6 +303,7 @@ def test_rescaled_transition_is_lipschitz():
   assert np.all(moved <= alpha * jnp.linalg.norm(pairs[0] - pairs[1], axis=1) * 1.0001)
   # Never enlarged: a transition that is alpha-Lipschitz already is left alone.
   assert lipschitz_factor([1e-3 * k for k in kernels], d_h, alpha) == 1.0
+  assert lipschitz_factor([0 * k for k in kernels], d_h, 0.0) == 1.0
 
 
 @pytest.mark.slow

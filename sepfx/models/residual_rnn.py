@@ -35,7 +35,9 @@ def lipschitz_factor(kernels: Sequence[jax.Array], d_h: int, alpha: float) -> ja
   """
   norms = [jnp.linalg.norm(kernels[0][:d_h], ord=2)]
   norms += [jnp.linalg.norm(kernel, ord=2) for kernel in kernels[1:]]
-  return jnp.minimum(1.0, alpha / jnp.prod(jnp.stack(norms)))
+  product = jnp.prod(jnp.stack(norms))
+  outside = product > alpha  # not so with a zero kernel, whatever alpha
+  return jnp.where(outside, alpha / jnp.where(outside, product, 1.0), 1.0)
 
 
 class _Transition(nn.Module):
