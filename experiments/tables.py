@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def probes(summary: Sequence[dict]) -> list[Any]:
   told_apart = [
     name for name in columns if len({str(cell[name]) for cell in summary}) > 1
   ] or ["model"]
-  values = list(summary[0]["probes"])
+  values = sorted(summary[0]["probes"], key=_by_number)
   table = rich.table.Table(*told_apart)
   for name in values:
     table.add_column(name, justify="right", overflow="fold")
@@ -56,6 +57,12 @@ def probes(summary: Sequence[dict]) -> list[Any]:
     heads = [str(cell[name]) for name in told_apart]
     table.add_row(*heads, *(_probed(cell["probes"][name]) for name in values))
   return ["\nProbes at the trials' ends, mean [95% interval]:", table]
+
+
+def _by_number(name: str) -> list:
+  """Sorts length=8 before length=16."""
+  parts = re.split(r"(\d+)", name)
+  return [int(part) if k % 2 else part for k, part in enumerate(parts)]
 
 
 def _probed(value: dict) -> str:

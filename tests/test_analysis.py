@@ -449,6 +449,13 @@ def test_probes_are_summarised_by_cell():
   assert two["probes"]["x"] == {"trials": 1, "mean": 5.0, "low": None, "high": None}
   _, table = tables.probes([one, two])
   assert [column.header for column in table.columns] == ["model", "x"]
+  asked = ["risk:length=8", "risk:length=16", "risk"]
+  own = [
+    {**cell, "probes": dict.fromkeys(asked[::-1], one["probes"]["x"])}
+    for cell in (one, two)
+  ]
+  _, table = tables.probes(own)
+  assert [column.header for column in table.columns] == ["model", asked[2], *asked[:2]]
 
 
 @pytest.mark.parametrize("models", [["a", "b"], ["transformer", "a name that is long"]])

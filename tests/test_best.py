@@ -256,6 +256,37 @@ def test_figure_where_no_rate_reached_anywhere():
   assert low < min(rates) <= max(rates) < high
 
 
+def arrows(axis, kind):
+  """Data points of the arrows of a kind."""
+  lines = [line for line in axis.lines if line.get_marker() == kind["marker"]]
+  return [point for line in lines for point in zip(*line.get_data(), strict=True)]
+
+
+def test_figure_of_one_length_where_most_spent_their_budget():
+  """Series stand side by side, and arrows stay within the panel."""
+  slow = {"transformer": 5_000, "ffn": 1e9}
+  found = summary_of(records(lambda model, length, rate: slow[model] / rate * 1e-3))
+  for name in ("cells", "best"):
+    found[name] = [entry for entry in found[name] if entry["length"] == 8]
+  figure = best_figures.best_rates(json.loads(json.dumps(found)))
+  figure.savefig(io.BytesIO())
+  upper, lower = figure.axes
+  assert [tick.get_text() for tick in lower.get_yticklabels()] == [
+    "0.001",
+    "0.003",
+    "0.01",
+  ]
+  assert upper.get_xlim() == lower.get_xlim()
+  (edge,) = arrows(upper, best_figures._EDGE)  # the Transformer at the largest rate
+  bounds = arrows(upper, best_figures.BOUND)  # at best, and at the published rate
+  assert len(bounds) == 2
+  assert len({x for x, _ in [edge, *bounds]}) == 2
+  low, high = upper.get_ylim()
+  assert high / low >= 10
+  (best,) = (e for e in found["best"] if e["series"] == "transformer")
+  assert edge[1] == best["low"]
+
+
 def test_preset_says_what_it_is():
   preset = ROOT / "experiments/flags/best_rate.cfg"
   check_preset_says_what_it_is(preset)

@@ -59,8 +59,8 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       line_with_intervals(figure, upper, own, "length", shift, style)
       edge = [entry for entry in own if entry["edge"]]
       x = shift([entry["length"] for entry in edge])
-      n = [entry["mean"] for entry in edge]
-      draw_arrows(figure, upper, x, n, _EDGE, style["color"], points=-24)
+      n = [entry["mean"] if entry["low"] is None else entry["low"] for entry in edge]
+      draw_arrows(figure, upper, x, n, _EDGE, style["color"], points=-18)
       at_published = [
         c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
       ]
@@ -71,15 +71,27 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
       axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
       axis.grid(alpha=0.25)
-    upper.margins(y=0.21)  # room for arrows
-    tried = [cell[RATE] for cell in cells]
-    lower.set_ylim(min(tried) / 1.8, max(tried) * 1.8)
+    _leave_room(upper)
+    if len(places) == 1:
+      upper.set_xlim(places[0] / 1.2, places[0] * 1.2)
+    tried = sorted({cell[RATE] for cell in cells})
+    lower.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
+    lower.set_yticks(tried, [f"{rate:g}" for rate in tried])
+    lower.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
     label_logarithmic(upper.yaxis)
     lower.set(xlabel="length N", ylabel="best learning rate")
   figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
   return figure
+
+
+def _leave_room(axis) -> None:
+  """Room for arrows above and below, also where all n are nearly the same."""
+  axis.margins(y=0.21)
+  low, high = axis.get_ylim()
+  wider = max(1.0, (10 / (high / low)) ** 0.5)  # a factor of ten at least
+  axis.set_ylim(low / wider, high * wider)
 
 
 def _draw_faintly(figure, axis, cells, shift, style) -> None:

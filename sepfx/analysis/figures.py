@@ -137,10 +137,10 @@ def aside(places: np.ndarray, logarithmic: bool, step: float):
     logarithmic: whether the axis is.
     step: how far, to the right; neighbouring series are 1 apart.
   """
-  if logarithmic:
-    factor = np.exp(0.012 * np.log(places[-1] / places[0]) * step)
+  if logarithmic:  # one place alone: as if the axis were of a factor of two
+    factor = np.exp(0.012 * np.log(max(places[-1] / places[0], 2)) * step)
     return lambda x: np.asarray(x) * factor
-  offset = 0.012 * (places[-1] - places[0]) * step
+  offset = 0.012 * max(places[-1] - places[0], abs(places[0]) / 2) * step
   return lambda x: np.asarray(x) + offset
 
 
