@@ -9,6 +9,15 @@ from sepfx.constructions.boolean import (
 )
 from sepfx.constructions.chain import ChainConstruction, cyclic_chain
 from sepfx.constructions.fourier import FlatConstruction, flat_transformer
+from sepfx.constructions.interpolation import (
+  Interpolation,
+  Separation,
+  fit_line,
+  interpolator,
+  memorising_rnn,
+  separation,
+)
+from sepfx.constructions.recurrent import RecurrentRetrieval, recurrent_retrieval
 from sepfx.constructions.retrieval import (
   Retrieval,
   lemma_11_alpha,
@@ -19,15 +28,23 @@ from sepfx.constructions.retrieval import (
 __all__ = [
   "ChainConstruction",
   "FlatConstruction",
+  "Interpolation",
   "Network",
+  "RecurrentRetrieval",
   "Retrieval",
   "Selection",
+  "Separation",
   "cyclic_chain",
+  "fit_line",
   "flat_transformer",
+  "interpolator",
   "lemma_11_alpha",
+  "memorising_rnn",
   "norm_bounds",
   "piecewise_constant",
+  "recurrent_retrieval",
   "represent",
   "retrieval_transformer",
   "selection",
+  "separation",
 ]
