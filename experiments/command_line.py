@@ -59,7 +59,16 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
 
   outlets.install()
   warnings.showwarning = lambda message, *_, **__: outlets.say(f"warning: {message}")
-  app.run(run, flags_parser=lambda argv: flags.FLAGS(argv, known_only=True))
+  app.run(run, flags_parser=parsed)
+
+
+def parsed(argv: list[str]) -> list[str]:
+  """Parses the flags and returns what is none; ends the program where they are wrong."""
+  try:
+    return flags.FLAGS(argv, known_only=True)
+  except flags.Error as error:  # also a flag file that cannot be opened
+    outlets.say(f"error: {str(error).removeprefix('ERROR:: ')}")
+    sys.exit(2)
 
 
 def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:

@@ -243,11 +243,13 @@ def recorded(
     All that stands in the directory then; None in processes other than the primary.
 
   Raises:
-    InvalidSetting: if the directory cannot be used.
+    InvalidSetting: if the directory cannot be used, or a task cannot be drawn.
     Interrupted: if the run was asked to stop.
     OSError: if something could not be recorded.
   """
   path = pathlib.Path(FLAGS.output_dir)
+  for cell in request.own:  # before the directory says that it is of this run
+    cell.trial.task.check_draw(cell.seeds(request.seed, request.num_trials).task)
   names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
   files = _files(request, directory) if directory is not None else None
   # A larger budget is for all that stands there, not only for what is asked for today.

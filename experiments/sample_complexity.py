@@ -88,6 +88,8 @@ def build(settings: Settings) -> Trial:
   test_task = task
   if one_of(settings, "test_distribution", ("matched", "simple")) == "simple":
     test_task = dataclasses.replace(task, indices=shared)
+  levels = (*settings.thresholds, *settings.uniform_fractions)
+  require(len(levels) > 0, "thresholds", "", "at least one, or --uniform_fractions")
   protocol = made_from(
     settings,
     Online,

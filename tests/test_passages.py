@@ -388,3 +388,12 @@ def test_cells_may_have_other_numbers_of_trials():
   with np.errstate(all="raise", under="ignore"):
     means = cell_means(samples, reached, checks, np.repeat([1, 2, 4], [2, 5, 3]))
   assert all(mean.low < mean.mean < mean.high for mean in means.values())
+
+
+def test_where_no_trial_reached_the_mean_is_the_budget():
+  budget = 10_240.0
+  samples, reached, checks = recorded(np.array([2e4, 3e4, 1500.0, 1700.0]), budget)
+  bounds = Bounds(*(a.reshape(2, 2) for a in bounds_of(samples, reached, checks)))
+  found = restricted_means(bounds, budget, EVERY)
+  assert found.mean[0] == budget
+  assert found.mean[1] < 2000

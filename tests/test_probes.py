@@ -94,14 +94,22 @@ def test_risk_at_other_lengths_has_the_trials_codes(places):
 
 
 def test_lengths_that_a_risk_cannot_be_measured_at():
-  task = QSTR(length=3, token_dim=2, max_length=6)
-  for model, length, message in (
-    (small.MODEL, 7, "max_length: got 6, takes an integer from the length, here 7"),
+  codes = QSTR(length=3, token_dim=2, max_length=6)
+  plain = QSTR(length=3, token_dim=2)
+  for task, model, length, message in (
     (
+      codes,
+      small.MODEL,
+      7,
+      r"probes: got 'risk:length=7', takes .* here 7, to .* as max_length \(it has 6\)",
+    ),
+    (
+      codes,
       FeedForward((5,)),
       6,
-      "risk_length_6 of FeedForward.*takes a model that takes prompts",
+      "risk_length_6 of FeedForward.*whose parameters do not depend on the length",
     ),
+    (plain, small.MODEL, 6, "tokens have 12 numbers at that length, too: set max_le"),
   ):
     trial = small.PROTOCOL.trial(task, task, model)
     with pytest.raises(InvalidSetting, match=message):

@@ -6,6 +6,7 @@ from absl.testing import flagsaver
 
 from experiments import (
   attention_weights,
+  command_line,
   parity,
   running,
   study,
@@ -42,6 +43,11 @@ def _fresh_flags():
       ["--models=transformer:num_heads=x"],
       "models: got 'transformer:num_heads=x', takes an int",
     ),
+    (
+      ["--models=sepfx.models:DenseFirst"],
+      "models: got 'sepfx.models:DenseFirst', takes a factory that needs nothing but",
+    ),
+    (["--models=dense_transformer:width=0"], "models: .*width: got 0, takes an integer"),
     (["--models=transformer:heads=1"], "takes the fields num_heads, parametrization"),
     (["--width=20"], "width: got 20, takes a field of .*, the model ffn"),
     (["--width=20", "--models=transformer,gru"], "a field of .*, the model gru, "),
@@ -67,6 +73,10 @@ def _fresh_flags():
       ["--optimizer=sgd", "--weight_decay=0,0.1"],
       "weight_decay: .* its default with sgd",
     ),
+    (
+      ["--optimizer=adamw:warmup_steps=9:decay_steps=8"],
+      "optimizer: got 'adamw:warmup.*', takes 0, or an integer above .* as decay_steps",
+    ),
     (["--optimizer=adamw:rate=1"], "takes the fields learning_rate, .* of adamw"),
     (["--task=qstrs"], "task: got 'qstrs', takes qstr, simple_qstr, package"),
     (["--link=cubic"], "link: got 'cubic', takes one of linear, mean"),
@@ -75,6 +85,7 @@ def _fresh_flags():
     (["--test_distribution=odd"], "test_distribution: got 'odd', takes one of matched"),
     (["--screen=maybe"], "screen: got 'maybe', takes true or false"),
     (["--thresholds=0.5,0"], "thresholds: got 0.0"),
+    (["--thresholds="], "thresholds: got '', takes at least one, or --uniform_fractions"),
     (["--thresholds=low"], "thresholds: got 'low', takes a number"),
     (["--thresholds=1"], "thresholds: got 1.0, takes numbers below 1, the error"),
     (["--link=mean", "--sparsity=2", "--thresholds=0.5"], "thresholds: got 0.5"),
@@ -169,3 +180,24 @@ def test_a_run_is_refused_before_anything_is_written(tmp_path, own, argument, me
   with pytest.raises(InvalidSetting, match=message):
     study.run(own, own.chosen([argument]))
   assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_cannot_be_drawn_leaves_no_settings(tmp_path):
+  arguments = ["--code_dim=1", "--codes=distinct", "--lengths=4", "--models=transformer"]
+  flags.FLAGS(["program", f"--output_dir={tmp_path}/run"], known_only=True)
+  with pytest.raises(InvalidSetting, match="code_dim: got 1, takes a dimension in which"):
+    study.run(STUDY, STUDY.chosen(arguments))
+  assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+  ("argument", "words"),
+  [("--flagfile=nowhere.cfg", "nowhere.cfg"), ("--lanes=some", "flag --lanes=some")],
+)
+def test_flags_that_absl_refuses_are_a_line_and_exit_2(capfd, argument, words):
+  with pytest.raises(SystemExit) as ended:
+    command_line.parsed(["program", argument])
+  assert ended.value.code == 2
+  (line,) = capfd.readouterr().err.splitlines()
+  assert line.startswith("error: ")
+  assert words in line

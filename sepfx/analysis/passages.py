@@ -165,6 +165,8 @@ def _with_one_spread(bounds: Bounds, budget: np.ndarray) -> Means:
     found.append(np.exp(choose(np.where(possible, logs, nothing), axis=-2)))
   own = _spread(best, count)
   mean = np.exp(log_restricted_mean(best.coefficients, own, log_budget))
+  reached = np.any(np.isfinite(bounds.upper), axis=-1)
+  mean = np.where(reached, mean, budget)  # which the likelihood but comes near
   low, high, own = (
     np.where((count > K)[..., None], values, np.nan) for values in (*found, own)
   )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -59,13 +60,12 @@ class Cell:
     that are not in it (a learning rate, say) do not move them, so cells that differ in
     such a setting are paired trial by trial.
     """
-    own = _fold_name(keys.key(seed), self.trial.key_name)
-    own = jax.vmap(jax.random.fold_in, (None, 0))(own, jnp.arange(num_trials))
-    trial, task = jnp.unstack(jax.vmap(jax.random.split)(own), axis=1)
+    key = keys.key(seed)
+    trial, task = _pairs(key, _words(self.trial.key_name), num_trials)
     if self.task_draw == "shared":
       coordinates = self.trial.coordinates
       planted = f"task={coordinates['task']}/length={coordinates['length']}"
-      task = jnp.broadcast_to(_fold_name(keys.key(seed), planted), task.shape)
+      task = jnp.broadcast_to(_folded(key, _words(planted)), task.shape)
     return Seeds(trial, task)
 
 
@@ -75,10 +75,22 @@ def cell_name(coordinates: Mapping[str, Any]) -> str:
   return "/".join(f"{key}={text}" for key, text in texts.items())
 
 
-def _fold_name(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
-  """Folds a stable 64-bit digest of a name into a key."""
-  digest = hashlib.sha256(name.encode()).digest()
-  for word in np.frombuffer(digest[:8], dtype="<u4"):
+def _words(name: str) -> np.ndarray:
+  """A stable 64-bit digest of a name, in two words."""
+  return np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u4")
+
+
+@functools.partial(jax.jit, static_argnums=2)  # one program for all cells of a grid
+def _pairs(key: PRNGKeyArray, words: jax.Array, count: int) -> Sequence[PRNGKeyArray]:
+  """Two keys for each of so many indices, from a key and a name's words."""
+  fold_in = jax.vmap(jax.random.fold_in, (None, 0))
+  own = fold_in(_folded(key, words), jnp.arange(count))
+  return jnp.unstack(jax.vmap(jax.random.split)(own), axis=1)
+
+
+@jax.jit
+def _folded(key: PRNGKeyArray, words: jax.Array) -> PRNGKeyArray:
+  for word in words:
     key = jax.random.fold_in(key, word)
   return key
 

@@ -210,7 +210,11 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
   if known:
     module = known.module(**{**known.fields(task), **own})
     return OnBits(module) if known.on_bits else module
-  module = target(**own)
+  try:
+    module = target(**own)
+  except TypeError as error:
+    takes = f"a factory that needs nothing but the fields given (it raised: {error})"
+    raise InvalidSetting("model", name, takes) from error
   check_module(module, name)
   return module
 

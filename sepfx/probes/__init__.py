@@ -135,8 +135,11 @@ def _check(probes: Mapping[str, Probe], trial: Trial) -> None:
   for name, probe in probes.items():
     try:
       found = _shapes(probe, trial)
-    except InvalidSetting:
-      raise
+    except InvalidSetting as error:
+      if error.setting == "probes":
+        raise
+      says = f"{error.takes} as {error.setting} (it has {error.got!r})"
+      raise InvalidSetting("probes", name, says) from error
     except Exception as error:
       on = f"on {trial.coordinates['model']}"
       raise InvalidSetting(

@@ -26,7 +26,7 @@ def risk(
   for each position (a code) is the trial's for the positions that it has, and drawn for
   those that are new; what has another shape altogether is drawn anew. Models of one
   width take other lengths only where the input's dimension does not follow the length:
-  fix it (`code_dim`).
+  a task's `max_length`, or its `code_dim`, sees to that.
 
   Args:
     length: N of the other prompts; None for the trial's.
@@ -67,12 +67,16 @@ def risk(
     if other.length != trial.test_task.length:
       planted = _at_length(other.init(drawn_key), planted)
     sample = other.sample(sample_key, planted, num_samples)
+    name = f"risk{suffix} of {trial.coordinates['model']}"
+    own, its = (getattr(task, "input_dim", None) for task in (trial.test_task, other))
+    takes = f"a task whose tokens have {own} numbers at that length, too: set max_length"
+    require(own == its, "probes", name, takes)
     try:
       errors, _ = trial.measured(params, other, sample, world._replace(planted=planted))
     except (TypeError, ValueError, FlaxError) as error:
-      takes = f"a model that takes prompts of that kind ({str(error)[:200]})"
-      name = trial.coordinates["model"]
-      raise InvalidSetting("probes", f"risk{suffix} of {name}", takes) from error
+      takes = "a model that takes such samples, whose parameters do not depend on the "
+      takes += f"length (it raised: {str(error).splitlines()[0][:200]})"
+      raise InvalidSetting("probes", name, takes) from error
     return {f"risk{suffix}": jnp.mean(errors)}
 
   return measure

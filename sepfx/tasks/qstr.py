@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -255,8 +256,7 @@ class QSTR:
     if self.codes == "distinct" and self.num_codes > 2**self.resolved_code_dim:
       possible = False
     else:
-      drawn = jax.jit(jax.vmap(lambda key: self.init(key).codes))(keys)
-      possible = bool(jnp.all(jnp.isfinite(drawn)))
+      possible = bool(jnp.all(jnp.isfinite(_drawn_codes(self, keys))))
     if not possible:
       wanted = "distinct" if self.codes == "distinct" else "of coherence <= 1/2"
       raise InvalidSetting(
@@ -266,6 +266,11 @@ class QSTR:
         f"(no candidate was accepted in {codes_lib.MAX_TRIES} tries; the default "
         f"for them is {codes_lib.default_code_dim(self.num_codes)})",
       )
+
+
+@functools.partial(jax.jit, static_argnums=0)  # cells of one task share the program
+def _drawn_codes(task: QSTR, keys: PRNGKeyArray) -> Float[Array, "k N_max d_e"]:
+  return jax.vmap(lambda key: task.init(key).codes)(keys)
 
 
 def first_half_scales(length: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import jax
 import optax
 
 from sepfx import specifications
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 from sepfx.lanewise import lanewise
 
 
@@ -179,7 +179,11 @@ def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
   specification = specifications.parse(text, "optimizer")
   if specification.name == "adamw":
     fields = specifications.typed(specification, AdamW, "optimizer")
-    return dataclasses.replace(default, **fields)
+    try:
+      return dataclasses.replace(default, **fields)
+    except InvalidSetting as error:
+      takes = f"{error.takes} as {error.setting}"
+      raise InvalidSetting("optimizer", text, takes) from error
   factory = _of_optax(specification.name)
   parameters = specifications.fields_of(factory) if callable(factory) else {}
   takes = "adamw, or the name of an optimizer with a learning rate in optax"
