@@ -56,6 +56,7 @@ STUDY = study.Study(
   draw=lambda _, summary: best_figures.best_rates(summary),
   table=tables.best_rates,
   output_dir="runs/best_rate",
+  check=sample_complexity.check,
   search=lambda cells, chosen: Pilots(cells, chosen.one("num_trials")),
 )
 

@@ -42,6 +42,9 @@ def optimizer_from(settings: Any, **others: Any) -> AdamW | FromOptax:
     InvalidSetting: for a specification that cannot be used, or a setting that the
       optimizer does not have.
   """
+  twice = "learning_rate" in specifications.parse(settings.optimizer, "optimizer").fields
+  takes = "no learning_rate, which is a setting of its own"
+  require(not twice, "optimizer", settings.optimizer, takes)
   made = optimizer(settings.optimizer, made_from(settings, AdamW, **others))
   defaults = {field.name: field.default for field in dataclasses.fields(settings)}
   for name in ("weight_decay", "clip_norm"):

@@ -135,6 +135,14 @@ def draw(run: study.Run, summary: dict):
   return figures.sample_complexity(run.records, levels, summary, risk, means, run.against)
 
 
+def check(chosen: Chosen) -> None:
+  published.read(chosen.one("published"))
+  given = {name.rpartition(".")[2] for name in chosen.further}
+  if any(chosen.values["num_parameters"]):
+    for name in chosen.values["model"]:
+      models.check_sized(name, QSTR(), given)
+
+
 STUDY = study.Study(
   settings=Settings,
   build=build,
@@ -143,7 +151,7 @@ STUDY = study.Study(
   table=tables.means,
   along_any_axis=True,
   output_dir="runs/sample_complexity",
-  check=lambda chosen: published.read(chosen.one("published")),
+  check=check,
 )
 
 if __name__ == "__main__":

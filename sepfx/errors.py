@@ -34,6 +34,13 @@ def require(condition: bool, setting: str, got: object, takes: str) -> None:
     raise InvalidSetting(setting, got, takes)
 
 
+def require_positive(owner: object, *names: str) -> None:
+  """Raises `InvalidSetting` unless these fields are None or at least 1."""
+  for name in names:
+    value = getattr(owner, name)
+    require(value is None or value >= 1, name, value, "an integer >= 1")
+
+
 class Interrupted(Exception):
   """The run was asked to stop, and did; what it had is kept."""
 

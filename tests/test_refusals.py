@@ -48,6 +48,27 @@ def _fresh_flags():
       "models: got 'sepfx.models:DenseFirst', takes a factory that needs nothing but",
     ),
     (["--models=dense_transformer:width=0"], "models: .*width: got 0, takes an integer"),
+    (["--models=linear_attention:head_dim=0"], "models: .*head_dim: got 0, takes an int"),
+    (["--models=min_gru:units=0"], "models: .*units: got 0, takes an integer >= 1"),
+    (["--models=deep_transformer:mlp_width=0"], "models: .*mlp_width: got 0, takes an"),
+    (
+      ["--models=dense_convolution", "--kernel_size=2"],
+      "kernel_size: got 2, takes an odd number|kernel_size: got 2",
+    ),
+    (
+      ["--num_parameters=50000", "--models=transformer", "--width=20"],
+      "num_parameters: got 'transformer', takes a model without width, which it sets",
+    ),
+    (
+      ["--num_parameters=50000", "--models=deep_transformer:num_heads=8"],
+      "num_parameters: got 'deep_tr.*, takes a model without num_heads, which it sets",
+    ),
+    (["--places=random"], "places: got 'random', takes first, unless there is a max_le"),
+    (
+      ["--optimizer=adamw:learning_rate=5e-3"],
+      "optimizer: got 'adamw:learning_rate=5e-3', takes no learning_rate, which is a",
+    ),
+    (["--optimizer=lion:learning_rate=5e-3"], "optimizer: .* takes no learning_rate"),
     (["--models=transformer:heads=1"], "takes the fields num_heads, parametrization"),
     (["--width=20"], "width: got 20, takes a field of .*, the model ffn"),
     (["--width=20", "--models=transformer,gru"], "a field of .*, the model gru, "),

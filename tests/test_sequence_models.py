@@ -20,6 +20,7 @@ from sepfx.models import (
   LinearAttention,
   MinGRU,
   Transformer,
+  linear_attention,
   linear_recurrences,
 )
 from sepfx.models.deep_transformer import positions
@@ -51,10 +52,39 @@ def feature(x):
   return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
-@hypothesis.given(**shapes, heads=st.integers(1, 2), head_dim=st.sampled_from([None, 3]))
-def test_linear_attention_is_a_recurrence(n, length, d_in, heads, head_dim):
+@hypothesis.given(
+  **shapes,
+  heads=st.integers(1, 2),
+  head_dim=st.sampled_from([None, 3]),
+  form=st.sampled_from(["_each", "_joined"]),
+)
+def test_linear_attention_is_a_recurrence(n, length, d_in, heads, head_dim, form):
   """A state that all tokens are added to, one after the other, and then read."""
   module = LinearAttention(heads, head_dim, width=5)
+  other = {"_each": "_joined", "_joined": "_each"}[form]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(linear_attention, other, getattr(linear_attention, form))
+    check_linear_attention(module, n, length, d_in, heads, head_dim)
+
+
+def test_which_form_linear_attention_takes(monkeypatch):
+  """The one with fewer multiplications: few prompts do not pay for joined weights."""
+  taken = noted(monkeypatch, linear_attention, "_each", "_joined")
+  for n, heads, head_dim in ((64, 1, None), (1, 1, None), (64, 4, 3), (64, 1, 3)):
+    shape = jax.ShapeDtypeStruct((n, 12, 34), jnp.float32)
+    module = LinearAttention(heads, head_dim=head_dim)
+    jax.eval_shape(module.init, jax.random.key(0), shape)
+  assert taken == ["_joined", "_each", "_each", "_each"]
+
+
+def test_features_far_below_zero():
+  x = np.array([-80.0, -20.0, -15.0, -1.0, 0.0, 2.0], np.float32)
+  expected = feature(x.astype(np.float64))
+  found = linear_attention._feature(jnp.asarray(x))
+  np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+def check_linear_attention(module, n, length, d_in, heads, head_dim):
   x, y, p = fitted(module, n, length, d_in)
   e = head_dim or d_in
   expected = np.zeros((n, length))
@@ -322,7 +352,7 @@ def test_models_of_one_size(name):
   [
     ("transformer", 3_000, "got 3000, takes a number that a width reaches; the nearest"),
     ("transformer", 0, "got 0, takes a positive number"),
-    ("gru:units=3", 9_000, "takes a model without units, which follow from it"),
+    ("gru:units=3", 9_000, "takes a model without units, which it sets"),
     ("tests.small:ffn", 9_000, "takes a model whose widths are known to scale"),
   ],
 )
@@ -332,5 +362,7 @@ def test_sizes_that_cannot_be(name, number, message):
 
 
 def test_sizes_of_a_task_of_bits():
-  with pytest.raises(InvalidSetting, match="num_parameters: got '9000 with gru'"):
+  with pytest.raises(
+    InvalidSetting, match="num_parameters: got 'gru', takes a model whose"
+  ):
     models.sized("gru", SparseBoolean(), 9_000)

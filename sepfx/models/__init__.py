@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -58,6 +58,7 @@ __all__ = [
   "Transformer",
   "build",
   "check_module",
+  "check_sized",
   "evaluate",
   "evaluates_many",
   "has_field",
@@ -116,7 +117,8 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "lru": _Published(LRU, sized=_units),
     "min_gru": _Published(MinGRU, sized=_units),
     "deep_transformer": _Published(
-      DeepTransformer, sized=lambda _, k: {"width": 4 * k, "mlp_width": 16 * k}
+      DeepTransformer,
+      sized=lambda _, k: {"width": 4 * k, "mlp_width": 16 * k, "num_heads": 4},
     ),
     "dense_transformer": _Published(
       DenseFirst, lambda _: {"model": Transformer()}, sized=_width
@@ -222,7 +224,9 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
 def sized(name: str, task: Any, num_parameters: int) -> dict[str, Any]:
   """Returns the fields with which a named model has about so many parameters.
 
-  Its widths are scaled, all by one factor where there are several.
+  One width is scaled, or all by one factor: the read-out's of the Transformer and linear
+  attention, the state of recurrent networks, the dense layer of what is behind one, the
+  residual stream (in multiples of four heads) of the deep Transformer.
 
   Args:
     name: a specification, one of `NAMES` for the task's objective with other fields.
@@ -230,25 +234,17 @@ def sized(name: str, task: Any, num_parameters: int) -> dict[str, Any]:
     num_parameters: wanted, a positive number.
 
   Raises:
-    InvalidSetting: for a model of another name, a field that would be scaled, or a number
-      of which no width comes within 5%.
+    InvalidSetting: for a model of another name, a field that would be scaled, a number
+      of which no width comes within 5%, or for what `build` refuses.
   """
   require(num_parameters > 0, "num_parameters", num_parameters, "a positive number")
-  specification = specifications.parse(name, "model")
-  published = _PUBLISHED.get(task.objective.name, {})
-  own = published.get(specification.name)
-  takes = "a model whose widths are known to scale: one of those named for tokens"
-  if own is None or own.sized is None:
-    raise InvalidSetting("num_parameters", f"{num_parameters} with {name}", takes)
-  fields = own.sized
-  fixed = sorted(set(fields(task, 1)) & set(specification.fields))
-  takes = f"a model without {', '.join(fixed)}, which follow from it"
-  require(not fixed, "num_parameters", f"{num_parameters} with {name}", takes)
+  fields = _sized(name, task)
   inputs = jax.eval_shape(lambda key: _inputs(task, key), jax.random.key(0))
 
   def count(k: int) -> int:
     return _num_parameters(build(name, task, fields(task, k)), inputs)
 
+  check_sized(name, task, ())
   low, high = 1, 2
   while count(high) < num_parameters:
     low, high = high, 2 * high
@@ -261,6 +257,30 @@ def sized(name: str, task: Any, num_parameters: int) -> dict[str, Any]:
   close = abs(found - num_parameters) <= _CLOSE * num_parameters
   require(close, "num_parameters", num_parameters, takes)
   return fields(task, best)
+
+
+def check_sized(name: str, task: Any, given: Iterable[str]) -> None:
+  """Raises `InvalidSetting` if fields are given that follow from a number of parameters.
+
+  Args:
+    name: the model's specification, whose own fields count.
+    task: what it is to learn.
+    given: names of further fields.
+  """
+  specification = specifications.parse(name, "model")
+  fixed = {*_sized(name, task)(task, 1)} & {*specification.fields, *given}
+  takes = f"a model without {', '.join(sorted(fixed))}, which it sets"
+  require(not fixed, "num_parameters", name, takes)
+
+
+def _sized(name: str, task: Any) -> Callable[[Any, int], dict[str, Any]]:
+  own = _PUBLISHED.get(task.objective.name, {}).get(
+    specifications.parse(name, "model").name
+  )
+  if own is None or own.sized is None:
+    takes = "a model whose widths are known to scale: one of those named for tokens"
+    raise InvalidSetting("num_parameters", name, takes)
+  return own.sized
 
 
 def _inputs(task: Any, key: Array) -> Array:

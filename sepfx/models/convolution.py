@@ -5,6 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 from jaxtyping import Array, Float
 
+from sepfx.errors import require, require_positive
 from sepfx.models.initializers import Scheme, dense_init, linear
 
 
@@ -29,6 +30,9 @@ class Convolution(nn.Module):
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
+    require_positive(self, "num_layers", "features")
+    odd = self.kernel_size % 2 == 1 and self.kernel_size > 0
+    require(odd, "kernel_size", self.kernel_size, "an odd number >= 1")
     hidden = inputs
     for k in range(self.num_layers):
       fan_in = self.kernel_size * hidden.shape[-1]

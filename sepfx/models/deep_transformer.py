@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sepfx.errors import require
+from sepfx.errors import require, require_positive
 from sepfx.models.initializers import Scheme, linear
 from sepfx.models.read_out_transformer import Block
 
@@ -46,12 +46,14 @@ class DeepTransformer(nn.Module):
     """Maps embedded tokens to one prediction per position."""
     L, H, width = self.num_layers, self.num_heads, self.width
     require(1 <= L <= 1000, "num_layers", L, "an integer from 1 to 1000")
+    require_positive(self, "width", "mlp_width")
     proper = H >= 1 and width % H == 0
     require(proper, "num_heads", H, f"a divisor of the width {width}")
     _, N, D = inputs.shape
     rows = linear(self.scheme, D, width, name="embedding")(inputs) + positions(N, width)
+    mlp_width = 4 * width if self.mlp_width is None else self.mlp_width
     for k in range(L):
-      settings = (width, H, self.mlp_width or 4 * width, True, True, True, 0.0)
+      settings = (width, H, mlp_width, True, True, True, 0.0)
       rows = Block(*settings, name=f"block_{k}")(rows, math.sqrt(H / width))
     rows = nn.LayerNorm(epsilon=1e-5, name="last_norm")(rows)
     return linear(self.scheme, width, 1, name="read_out")(rows)[..., 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from sepfx.errors import require
+from sepfx.errors import require_positive
 from sepfx.models.initializers import Scheme, linear
 
 
@@ -29,7 +29,7 @@ class DenseFirst(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     n, N, D = inputs.shape
+    require_positive(self, "width")
     width = D if self.width is None else self.width
-    require(width >= 1, "width", width, "an integer >= 1, or none for D")
     mixed = linear(self.scheme, N * D, N * width, name="first")(inputs.reshape(n, -1))
     return self.model(mixed.reshape(n, N, width))

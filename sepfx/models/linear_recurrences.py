@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sepfx.errors import require_positive
 from sepfx.models.initializers import Scheme, linear
 from sepfx.models.products import product
 
@@ -39,7 +40,7 @@ def scan_linear(factors: Numbers, terms: Numbers) -> Numbers:
 
 
 def by_recurrence(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
-  """The same step by step; with `reverse` from i = N on."""
+  """The same, arrays [N ...] too, step by step; with `reverse` from i = N on."""
 
   def step(h, own):
     h = _plus(_times(own[0], h), own[1])
@@ -128,8 +129,8 @@ class LRU(nn.Module):
   each direction h_i = lambda h_{i-1} + gamma (B z_i) with a complex diagonal lambda =
   exp(-exp(nu) + i exp(theta)); the layer gives Re(C h_i) of both directions and D z_i.
   Its outputs are linear in the tokens, so a ReLU follows, as wide as the published
-  Transformer's, and a linear read-out. Recurrent weights start as in that paper: |lambda|
-  uniform on the disc, gamma = sqrt(1 - |lambda|^2).
+  Transformer's, and a linear read-out. Recurrent weights start as in that paper: lambda
+  uniform on the unit disc, gamma = sqrt(1 - |lambda|^2).
 
   Where it takes fewer multiplications the layer is computed as a convolution: with the
   responses Re(C lambda^k gamma B), which all prompts share.
@@ -147,6 +148,7 @@ class LRU(nn.Module):
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
+    require_positive(self, "units", "width")
     n, N, D = inputs.shape
     times_first = jnp.swapaxes(inputs, 0, 1)
     hidden = linear(self.scheme, D, self.width, name="D")(times_first)
@@ -263,6 +265,7 @@ class MinGRU(nn.Module):
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
+    require_positive(self, "units", "width")
     times_first = jnp.swapaxes(inputs, 0, 1)
     seen = (*_both(self._direction, times_first), times_first)
     states = jnp.concatenate(seen, axis=-1)

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sepfx.errors import require_positive
 from sepfx.models.initializers import (
   Initializer,
   Scheme,
@@ -49,7 +50,8 @@ class Transformer(nn.Module):
 
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
-    """Maps embedded tokens to one prediction a position."""
+    """Maps embedded tokens to one prediction per position."""
+    require_positive(self, "num_heads", "head_dim", "width")
     if self.parametrization == "separate":
       hidden = self._separate(inputs)
     elif self.parametrization == "full":
@@ -71,14 +73,15 @@ class Transformer(nn.Module):
   def _separate(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N width"]:
     """The hidden layer of the read-out, before its ReLU."""
     n, N, D = inputs.shape
-    H, e, m = self.num_heads, self.head_dim or D, self.width
+    H, m = self.num_heads, self.width
+    e = D if self.head_dim is None else self.head_dim
     layers = _Separate(
       *attention_layers(D, H, e, self.scheme),
       hidden_layer(D, m, self.scheme),
     )
     # Multiplications of either form.
     one_by_one = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
-    joined_first = n * N * H * D * (D + m + 2 * N) + H * D * D * (2 * e + m)
+    joined_first = n * N * H * D * (D + m + 2 * N) + H * D * e * (D + 2 * m)
     form = _joined if joined_first < one_by_one else _each
     return form(layers, inputs)
 

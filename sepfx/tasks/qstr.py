@@ -97,6 +97,8 @@ class QSTR:
     proper = self.max_length is None or self.length <= self.max_length <= MAX_LENGTH
     require(proper, "max_length", self.max_length, takes)
     require(self.places in _PLACES, "places", self.places, " or ".join(_PLACES))
+    chosen = self.places == "first" or self.max_length is not None
+    require(chosen, "places", self.places, "first, unless there is a max_length")
     takes = f"an integer >= 1, at most {MAX_LENGTH}"
     require(1 <= self.token_dim <= MAX_LENGTH, "token_dim", self.token_dim, takes)
     takes = f"an integer from 1 to the length, here {self.length}"
