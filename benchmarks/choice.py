@@ -20,8 +20,7 @@ import rich.console
 import rich.table
 from absl import app, flags
 
-from experiments.pilots import FACTOR, PILOTS
-from sepfx.analysis.best import Trials, best_of
+from sepfx.analysis.best import PILOTS, Trials, best_of, worth_more_trials
 from sepfx.analysis.bounded import Bounds
 from sepfx.analysis.passages import Checks, log_restricted_mean
 from sepfx.analysis.scaling import fit_exponent
@@ -99,10 +98,9 @@ def truth(
 def with_pilots(trials: Trials) -> Trials:
   """Takes away what the pilot trials say need not run."""
   n = np.where(trials.reached, trials.samples, np.inf)[:, :PILOTS]
-  means = np.mean(np.minimum(n, float(trials.checks.budget)), axis=1)
-  near = np.min(n, axis=1) <= FACTOR * np.min(means)
+  kept = worth_more_trials(n, float(trials.checks.budget))
   later = np.arange(trials.samples.shape[1]) >= PILOTS
-  run = near[:, None] | ~later
+  run = kept[:, None] | ~later
   return trials._replace(run=run, reached=trials.reached & run)
 
 

@@ -50,19 +50,24 @@ def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -
     raise InvalidSetting("beside", path, takes) from error
 
 
-def check(parts: Sequence[Part], paths: Sequence[str], against: str) -> None:
+def check(
+  parts: Sequence[Part], paths: Sequence[str], against: str, chosen_from: str = ""
+) -> None:
   """Refuses cells that would be there twice, and an axis that is not there to draw.
 
   Args:
     parts: the run at hand, whose records are not read, then those beside it.
     paths: of the latter.
     against: the axis.
+    chosen_from: the axis of which the study chooses a value. Cells that differ in it
+      alone must have been looked at at the same checks within the same budget.
 
   Raises:
     InvalidSetting: for either.
   """
   taken: set[tuple] = set()
   kinds: dict[str, set[type]] = {}
+  checks: dict[tuple, tuple] = {}
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
     # Budgets and checks tell no cells apart: the same trials would count twice.
@@ -76,6 +81,17 @@ def check(parts: Sequence[Part], paths: Sequence[str], against: str) -> None:
       takes = f"runs of other cells; {both[0]}{more} would be there twice"
       raise InvalidSetting("beside", path, takes)
     taken |= keys
+    if chosen_from:
+      for each, cell in zip(coordinates, part.cells, strict=True):
+        apart = (*BUDGETS, chosen_from)
+        group = tuple(sorted((k, str(v)) for k, v in each.items() if k not in apart))
+        protocol = cell.trial.protocol
+        own_checks = (protocol.batch_size, protocol.check_every, protocol.budget)
+        same = checks.setdefault(group, own_checks) == own_checks
+        where = "/".join(f"{k}={v}" for k, v in group)
+        takes = "runs with one budget, batch size and number of steps between checks "
+        takes += f"for all of {chosen_from} at {where}"
+        require(same, "beside", path, takes)
     for each in coordinates:
       for name, value in each.items():
         kinds.setdefault(name, set()).add(type(value))

@@ -12,7 +12,7 @@ import dataclasses
 
 from experiments import sample_complexity, study, tables
 from experiments.pilots import Pilots
-from experiments.settings import setting
+from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
 
 
@@ -20,7 +20,7 @@ from sepfx.analysis import best_figures, summarise_best
 class Settings(sample_complexity.Settings):
   model: str = setting(
     ("transformer", "linear_attention", "ffn", "relu_rnn", "lru", "min_gru"),
-    sample_complexity.Settings.__dataclass_fields__["model"].metadata["help"],
+    fields(sample_complexity.Settings)["models"].metadata["help"],
     flag="models",
     kind="grid",
   )
@@ -56,6 +56,7 @@ STUDY = study.Study(
   draw=lambda _, summary: best_figures.best_rates(summary),
   table=tables.best_rates,
   output_dir="runs/best_rate",
+  chosen_from="learning_rate",
   check=sample_complexity.check,
   search=lambda cells, chosen: Pilots(cells, chosen.one("num_trials")),
 )

@@ -8,22 +8,18 @@ import numpy as np
 
 from experiments.running import Rows
 from sepfx import specifications
+from sepfx.analysis.best import PILOTS, worth_more_trials
 from sepfx.ensembles import Cell, trial_name
 
-# Trials of each rate in the first round.
-PILOTS = 2
-# A rate is given up if no pilot trial reached within so many times the least mean n.
-FACTOR = 5.0
 _RATE = "learning_rate"
 
 
 class Pilots:
   """A `running.Search` over cells that differ in their learning rate alone.
 
-  The first round has two trials of each. The second has the others of those rates of
-  which a pilot trial reached some threshold within five times the least mean n of all
-  rates there; a trial that did not reach counts with its budget in a mean. The choices
-  follow from the rows alone: a run that was interrupted makes them again.
+  The first round has two trials of each. The second has the others of those rates that
+  are `sepfx.analysis.best.worth_more_trials` at some threshold. The choices follow from
+  the rows alone: a run that was interrupted makes them again.
   """
 
   def __init__(self, cells: Sequence[Cell], num_trials: int):
@@ -60,12 +56,8 @@ class Pilots:
       budget = cells[0].trial.protocol.budget
       n = np.array([[_n(row) for row in rows] for rows in pilots])
       n = n.reshape(len(cells), PILOTS, -1)  # [rate pilot threshold]
-      means = np.mean(np.minimum(n, budget), axis=1)
-      near = np.min(n, axis=1) <= FACTOR * np.min(means, axis=0)
-      near &= np.isfinite(np.min(n, axis=1))
-      chosen.update(
-        cell.name for cell, kept in zip(cells, np.any(near, axis=1), strict=True) if kept
-      )
+      kept = np.any(worth_more_trials(n, budget), axis=1)
+      chosen.update(cell.name for cell, own in zip(cells, kept, strict=True) if own)
     others = [
       trial_name(cell, k)
       for cell in self._cells

@@ -310,10 +310,13 @@ def recorded(
         finish(again)
       ended: dict[str, Rows] = {}
       expected = search.num_trials
-      while chosen := search(ended):
+      while True:
+        chosen = search(ended)
         if progress is not None:
           progress.leave_out(expected - search.num_trials)
           expected = search.num_trials
+        if not chosen:
+          break
         ended.update(finish(chosen))
   return files.complete() if files else None
 

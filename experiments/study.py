@@ -101,6 +101,7 @@ class Study:
     keep_weights: whether weights are kept without being asked for.
     probes: those that are measured without being asked for.
     along_any_axis: whether its figure can be drawn --against another axis.
+    chosen_from: the axis of which its summary chooses a value, if it does.
     check: raises `InvalidSetting` for settings that do not go together.
   """
 
@@ -114,6 +115,7 @@ class Study:
   keep_weights: bool = False
   probes: Sequence[str] = ()
   along_any_axis: bool = False
+  chosen_from: str = ""
   check: Callable[[Chosen], Any] = lambda _: None
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
@@ -195,7 +197,7 @@ def run(study: Study, chosen: Chosen) -> None:
       _check_budget(stored, whole, cells)
     nothing = Records(np.empty(0), (), {})
     parts = [Part(nothing, cells, whole), *others]
-    beside.check(parts, FLAGS.beside, FLAGS.against)
+    beside.check(parts, FLAGS.beside, FLAGS.against, study.chosen_from)
     request = running.Request(
       own=own,
       cells=cells,
@@ -214,12 +216,14 @@ def run(study: Study, chosen: Chosen) -> None:
     complete = Run(*everything, whole, FLAGS.against)
     summary = study.summarise(complete)
     write_figure(directory, study.draw(complete, summary))
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    for part in study.table(summary):
-      console.print(part)
+    shown = [*study.table(summary)]
     if FLAGS.probes:
-      for part in tables.probes(summarise_probes(everything[0])):
-        console.print(part)
+      means = summarise_probes(everything[0])
+      directory.write("probes.json", json.dumps(means, indent=2) + "\n")
+      shown += tables.probes(means)
+    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    for part in shown:
+      console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
 
 

@@ -85,11 +85,7 @@ def best_rates(summary: dict) -> list[Any]:
     for entry in at_level(summary["best"], level):
       table.add_row(entry["series"], str(entry["length"]), *_best(entry))
     parts.append(table)
-    for entry in at_level(summary["exponents"], level):
-      text = _exponent({**entry, "coarse": False})
-      over = ", ".join(f"{length:g}" for length in entry["over"])
-      name = entry["series"]
-      parts.append(f"{name}: n ~ N^c, c = {text} over N = {over}: {entry['verdict']}")
+    parts += [_growth(entry) for entry in at_level(summary["exponents"], level)]
   parts.append(
     "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
     "> : some trials spent their budget. Halves: each chooses, the other reports. "
@@ -97,6 +93,24 @@ def best_rates(summary: dict) -> list[Any]:
     "that the choice makes n too small where it is below 1."
   )
   return parts
+
+
+def _growth(entry: dict) -> str:
+  """How n grows with N, and what speaks against calling that a power law."""
+  over = ", ".join(f"{length:g}" for length in entry["over"])
+  text = f"{entry['series']}: n ~ N^c, c = {_exponent(entry)} over N = {over}: "
+  text += entry["verdict"]
+  if entry["edge"]:
+    text += "; some n are upper bounds"
+  if entry["restricted"]:
+    text += "; some n are lower bounds"
+  if len(entry["local"]) > 1:
+    each = ", ".join(
+      "{:.2f} from {:g} to {:g}".format(own["c"], *own["over"]) for own in entry["local"]
+    )
+    p = entry["straight"]
+    text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
+  return text
 
 
 def _best(entry: dict) -> list[str]:

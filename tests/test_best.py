@@ -10,7 +10,8 @@ from absl.testing import flagsaver
 
 import sepfx
 from benchmarks import choice
-from experiments import best_rate, study
+from experiments import beside, best_rate, study, tables
+from experiments.beside import Part
 from experiments.pilots import Pilots
 from sepfx.analysis import Level, best_figures, summarise_best
 from sepfx.analysis.best import Trials, best_of, choose, laid_out, repeated, split_mean
@@ -24,6 +25,7 @@ from sepfx.analysis.passages import (
   restricted_means,
 )
 from sepfx.ensembles import Records, table, trial_name
+from sepfx.errors import InvalidSetting
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 EVERY = Checks(np.array(64), np.array(64), np.array(64 * 200))
@@ -128,8 +130,8 @@ def test_a_clear_choice_flatters_nobody():
 def test_rates_that_were_given_up_are_out_of_the_running():
   trials = drawn(np.random.default_rng(9), np.log([1500, 2000]), 0.1)
   alone = best_of(trials, 50, np.random.default_rng(0))
-  # One of whose pilot trials one came near, and the other hardly ever.
-  own, nothing = np.array([1600.0, 12_000.0]), np.ones(4)
+  # One of whose pilot trials neither came near.
+  own, nothing = np.array([9000.0, 12_000.0]), np.ones(4)
   sides = [
     np.vstack([side, np.concatenate([pilots, rest])])
     for side, pilots, rest in (
@@ -141,6 +143,34 @@ def test_rates_that_were_given_up_are_out_of_the_running():
   three = best_of(Trials(*sides, EVERY), 50, np.random.default_rng(0))
   assert three[:-1] == alone[:-1]
   np.testing.assert_array_equal(three.chosen, [*alone.chosen, 0])
+
+
+def test_rates_with_more_trials_than_the_best_are_not_preferred():
+  """A directory may grow at one rate alone: the others were not given up for that."""
+  trials = drawn(np.random.default_rng(9), np.log([1500, 2000, 9000]), 0.1, m=8)
+  run = trials.run.copy()
+  run[0, 3:] = run[2, 2:] = False
+  grown = trials._replace(run=run, reached=trials.reached & run)
+  np.testing.assert_array_equal(grown.given_up, [False, False, True])
+  found = best_of(grown, 100, np.random.default_rng(0))
+  assert found.setting == 0
+  np.testing.assert_allclose(found.mean, np.mean(trials.samples[0, :3]), rtol=0.1)
+  assert found.chosen[0] > 0.9
+  assert found.chosen[2] == 0
+
+
+def test_any_rate_may_be_the_best_so_the_interval_begins_at_the_lowest():
+  """The second has the smaller mean, the first the wider interval."""
+  wide = np.array([1000.0, 1400, 2000, 2800, 4000, 5600])
+  narrow = np.array([1900.0, 2000, 2050, 2100, 2150, 2200])
+  samples = 64 * np.ceil(np.stack([wide, narrow]) / 64)
+  trials = Trials(samples, np.ones((2, 6), bool), np.ones((2, 6), bool), EVERY)
+  found = best_of(trials, 100, np.random.default_rng(0))
+  means = restricted_means(trials.bounds, 12_800.0, 64.0)
+  assert found.setting == 1
+  assert means.low[0] < means.low[1]
+  assert found.low == means.low[0]
+  assert found.high >= means.high[1]
 
 
 def test_trials_drawn_again_are_like_the_first():
@@ -285,6 +315,60 @@ def test_figure_of_one_length_where_most_spent_their_budget():
   assert high / low >= 10
   (best,) = (e for e in found["best"] if e["series"] == "transformer")
   assert edge[1] == best["low"]
+
+
+def test_table_marks_bounds_and_coarse_means():
+  entry = {
+    "learning_rate": 0.01, "budget": 12_800, "mean": 1234.4, "low": None, "high": None,
+    "split": None, "flatters": 0.957, "reached": 5, "trials": 6, "rates": [0.01],
+  }  # fmt: skip
+  plain = {**entry, "restricted": False, "edge": False, "coarse": False}
+  for marks, text in (
+    ({}, "1,234"),
+    ({"edge": True}, "< 1,234"),
+    ({"restricted": True}, "> 1,234"),
+    ({"restricted": True, "edge": True, "coarse": True}, "> < 1,234 coarse"),
+    ({"low": 1000.0, "high": 2000.0}, "1,234 [1,000, 2,000]"),
+  ):
+    assert tables._best({**plain, **marks}) == ["0.01", text, "", "0.96", "5/6"]
+  nothing = {**plain, "learning_rate": None}
+  assert tables._best(nothing)[:2] == ["none", "> 12,800"]
+  growth = {
+    "series": "gru", "c": 1.234, "low": 1.0, "high": 1.5, "over": [4, 8, 16],
+    "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
+    "restricted": True,
+    "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
+  }  # fmt: skip
+  assert tables._growth(growth) == (
+    "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
+    "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
+    "(a straight line: p = 0.012)"
+  )
+
+
+def test_coarse_is_of_what_is_recorded():
+  """Ten checks are 640 samples."""
+  for n, coarse in ((450.0, True), (900.0, False)):
+    found = summary_of(records(lambda *_, n=n: n))
+    assert {e["coarse"] for e in found["best"]} == {coarse}
+    assert {e["coarse"] for e in found["exponents"]} == {coarse}
+
+
+def test_rates_of_parts_share_their_checks():
+  """Else one rate's trials were censored, or rounded, as another's are not."""
+  parts = []
+  for rates, other in (("1e-3", "--check_every=1"), ("1e-2", "--check_every=2")):
+    arguments = ["--models=ffn", "--lengths=4", f"--learning_rates={rates}", other]
+    chosen = best_rate.STUDY.chosen(arguments)
+    own = best_rate.STUDY.cells(chosen)
+    parts.append(Part(Records(np.empty(0), (), {}), own, chosen))
+  message = r"beside: got 'there', takes runs with one budget, .* all of learning_rate at"
+  with pytest.raises(InvalidSetting, match=message):
+    beside.check(parts, ["there"], "length", "learning_rate")
+  beside.check(parts, ["there"], "length")
+  longer = best_rate.STUDY.chosen(["--models=ffn", "--lengths=8", "--check_every=2"])
+  other = Part(Records(np.empty(0), (), {}), best_rate.STUDY.cells(longer), longer)
+  beside.check([parts[0], other], ["there"], "length", "learning_rate")
 
 
 def test_preset_says_what_it_is():

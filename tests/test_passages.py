@@ -23,7 +23,12 @@ from sepfx.analysis.passages import (
   restricted_means,
   spreads_differ,
 )
-from sepfx.analysis.scaling import fit_exponent, paired_ratio
+from sepfx.analysis.scaling import (
+  fit_exponent,
+  local_exponents,
+  paired_ratio,
+  straightness,
+)
 
 EVERY = 640.0
 
@@ -397,3 +402,50 @@ def test_where_no_trial_reached_the_mean_is_the_budget():
   found = restricted_means(bounds, budget, EVERY)
   assert found.mean[0] == budget
   assert found.mean[1] < 2000
+
+
+def known(logs):
+  """Bounds so close that the numbers are as good as known."""
+  return Bounds(logs - 1e-4, logs + 1e-4)
+
+
+def test_straightness_is_the_f_test_of_lack_of_fit():
+  rng = np.random.default_rng(11)
+  x = np.repeat([4.0, 8, 16, 32], 6)
+  logs = 0.2 * np.log(x) ** 2 + 0.2 * rng.normal(size=24)
+  line = np.polynomial.Polynomial.fit(np.log(x), logs, 1)
+  about_line = np.sum((logs - line(np.log(x))) ** 2)
+  table = logs.reshape(4, 6)
+  about_means = np.sum((table - np.mean(table, axis=1, keepdims=True)) ** 2)
+  statistic = (about_line - about_means) / 2 / (about_means / 20)
+  expected = scipy.stats.f.sf(statistic, 2, 20)
+  assert 1e-6 < expected < 0.2
+  assert straightness(x, known(logs)) == pytest.approx(expected, rel=0.02)
+  assert np.isnan(straightness(x[:12], known(logs[:12])))
+
+
+def test_straight_lines_are_rarely_called_bent():
+  """With bounds as coarse as a check, and trials that spent their budget."""
+  rng = np.random.default_rng(12)
+  x = np.repeat([4.0, 8, 16], 6)
+  found = []
+  for _ in range(200):
+    n = np.exp(np.log(800) + 0.7 * np.log(x) + 0.3 * rng.normal(size=18))
+    samples, reached, checks = recorded(n, 10_240.0)
+    found.append(straightness(x, bounds_of(samples, reached, checks)))
+  assert abs(np.mean(np.array(found) < 0.05) - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_local_exponents_are_those_of_neighbours():
+  rng = np.random.default_rng(13)
+  x = np.repeat([4.0, 8, 16], 5)
+  logs = np.interp(x, [4, 8, 16], [7, 8, 10]) + 0.1 * rng.normal(size=15)
+  reached = np.ones(15, bool)
+  first, second = local_exponents(x, known(logs), reached)
+  assert (first.over, second.over) == ((4, 8), (8, 16))
+  assert first.c == pytest.approx(
+    np.diff(logs.reshape(3, 5).mean(axis=1))[0] / np.log(2), abs=1e-3
+  )
+  assert first.low < 1 / np.log(2) < first.high
+  assert second.low < 2 / np.log(2) < second.high
+  assert len(local_exponents(x, known(logs), x < 16)) == 1

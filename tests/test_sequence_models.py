@@ -166,6 +166,30 @@ def test_gradients_of_the_scan_are_autodiffs(parts, constant):
   chex.assert_trees_all_equal_shapes(ours, plain)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_what_accelerators_run_is_what_cpus_run(monkeypatch, constant):
+  """The parallel scan in either direction, and gradients through it."""
+  rng = np.random.default_rng(3)
+  shape = (6, 1, 3) if constant else (6, 4, 3)  # the LRU's factors, and minGRU's
+  factors = tuple(rng.uniform(-0.7, 0.7, (2, *shape)).astype(np.float32))
+  terms = tuple(rng.normal(size=(2, 6, 4, 3)).astype(np.float32))
+
+  def found():
+    h, back = jax.vjp(scan_linear, factors, terms)
+    return h, back(jax.tree.map(jnp.sin, h))
+
+  on_cpu = found()
+  called = []
+
+  def parallel(factors, terms, reverse):
+    called.append(reverse)
+    return in_parallel(factors, terms, reverse)
+
+  monkeypatch.setattr(linear_recurrences, "_either", parallel)
+  chex.assert_trees_all_close(found(), on_cpu, rtol=1e-4, atol=1e-5)
+  assert called == [False, True]
+
+
 @hypothesis.given(**shapes)
 def test_lru(n, length, d_in):
   x, y, p = fitted(LRU(units=3, width=5), n, length, d_in)

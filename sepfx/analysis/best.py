@@ -23,6 +23,28 @@ from sepfx.analysis.passages import (
   restricted_means,
 )
 
+# Trials of each setting in a first round.
+PILOTS = 2
+# A setting is given up if no pilot trial reached within so many times the least mean n.
+FACTOR = 5.0
+
+
+def worth_more_trials(
+  n: Float[np.ndarray, "K pilots *rest"], budget: float
+) -> Bool[np.ndarray, "K *rest"]:
+  """Which settings get more than their pilot trials.
+
+  Those of which a pilot trial reached within `FACTOR` times the least mean n of all
+  settings. A trial that did not reach counts with its budget in a mean.
+
+  Args:
+    n: of the pilot trials; infinite for one that did not reach.
+    budget: of a trial.
+  """
+  means = np.mean(np.minimum(n, budget), axis=1)
+  first = np.min(n, axis=1)
+  return np.isfinite(first) & (first <= FACTOR * np.min(means, axis=0))
+
 
 class Trials(NamedTuple):
   """First passages of K settings, m trials each; `run` where a trial is there.
@@ -44,6 +66,15 @@ class Trials(NamedTuple):
     """Bounds of log n; open where no trial is."""
     lower, upper = bounds_of(self.samples, self.reached, self.checks)
     return Bounds(np.where(self.run, lower, -np.inf), np.where(self.run, upper, np.inf))
+
+  @property
+  def given_up(self) -> Bool[np.ndarray, " K"]:
+    """Settings that have their pilot trials alone, because of these."""
+    count = np.sum(self.run, axis=-1)
+    met = self.reached & self.run
+    pilots = np.where(met, self.samples, np.inf)[:, :PILOTS]
+    kept = worth_more_trials(pilots, float(self.checks.budget))
+    return (count <= PILOTS) & (np.max(count) > PILOTS) & ~kept
 
   def settings(self, chosen: np.ndarray) -> Trials:
     """Those of some settings alone."""
@@ -189,8 +220,8 @@ def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
 def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best | None:
   """Chooses among K settings and says what the choice is worth.
 
-  Settings with fewer trials than others were given up, and are out of the running: they
-  are not the best, and their spread is not that of the others.
+  Settings that were given up are out of the running: they are not the best, and their
+  spread is not that of the others.
 
   The interval is from the likelihood. Any of the settings may be the best, so it begins
   at the lowest end of all their intervals. It ends where that of the chosen one does,
@@ -204,8 +235,8 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   Returns:
     None if no trial reached.
   """
-  count = np.sum(trials.run, axis=-1)
-  running = np.flatnonzero(count == np.max(count))
+  number = len(trials.samples)
+  running = np.flatnonzero(~trials.given_up)
   trials = trials.settings(running)
   if not np.any(trials.reached):
     return None
@@ -219,7 +250,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   known = np.isfinite(means.low)
   low = np.min(means.low[known]) if known[own.setting] else np.nan
   high = means.high[own.setting] / min(flatters, 1.0)
-  chosen = np.bincount(running[others.setting], minlength=len(count)) / repetitions
+  chosen = np.bincount(running[others.setting], minlength=number) / repetitions
   return Best(
     int(running[own.setting]),
     float(means.mean[own.setting]),

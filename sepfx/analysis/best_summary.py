@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sepfx.analysis.best import Best, best_of, laid_out
+from sepfx.analysis.best import Best, Trials, best_of, laid_out
 from sepfx.analysis.bounded import CONFIDENCE
 from sepfx.analysis.levels import Level
 from sepfx.analysis.passages import COARSE, Checks, bounds_of, cell_means
-from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.scaling import fit_exponent, local_exponents, straightness
 from sepfx.analysis.series import series
-from sepfx.analysis.summary import json_values, of_level
+from sepfx.analysis.summary import at_level, json_values, of_level
 from sepfx.ensembles import Records
 
 RATE = "learning_rate"
@@ -21,6 +21,8 @@ RATE = "learning_rate"
 _REPETITIONS, _SEED = 1000, 0
 # What n ~ N^c is called whose c lies below, or above this.
 _BORDER = 0.5
+# What may be said of an n at the best rate.
+_MARKS = ("coarse", "edge", "restricted")
 
 
 def summarise_best(
@@ -41,7 +43,10 @@ def summarise_best(
     of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
     `exponents`: c of n ~ N^c over the trials at the best rates, and the verdict that
-    follows from its interval. All intervals have the level `confidence`.
+    follows from its interval; `straight`, the p-value of a straight line against means
+    of any values; `local`, c from each length to the next; and `coarse`, `edge` and
+    `restricted` where some n that it was fitted over is so. All intervals have the level
+    `confidence`.
   """
   names = series(records, ("length", RATE))
   cells, best, exponents = [], [], []
@@ -55,13 +60,19 @@ def summarise_best(
         own, own_checks = records.table[at], checks.at(at)
         head = {"series": name, "model": own["model"][0].item(), "length": length}
         head |= level.named
-        cells += [{**head, **cell} for cell in _rates(own, own_checks)]
-        entry = _best(own, own_checks)
+        _, which = np.unique(own[RATE], return_inverse=True)
+        reached = own["outcome"] == "reached"
+        trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
+        cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.given_up)]
+        entry = _best(own, own_checks, trials)
         best.append({**head, **entry})
         used |= at & (records.table[RATE] == entry[RATE])
       exponent = _exponent(records.table[used], checks.at(used))
       if exponent is not None:
-        exponents.append({"series": name, **level.named, **exponent})
+        over = [e for e in at_level(best, level) if e["series"] == name]
+        over = [e for e in over if e["length"] in exponent["over"]]
+        marks = {mark: any(e[mark] for e in over) for mark in _MARKS}
+        exponents.append({"series": name, **level.named, **exponent, **marks})
   return {
     "confidence": CONFIDENCE,
     "levels": [level._asdict() for level in levels],
@@ -80,13 +91,12 @@ def verdict(low: float, high: float) -> str:
   return "grows" if low > _BORDER else "not settled"
 
 
-def _rates(own: np.ndarray, checks: Checks) -> list[dict[str, Any]]:
+def _rates(own: np.ndarray, checks: Checks, given_up: np.ndarray) -> list[dict[str, Any]]:
   """Means of one series at one length, by rate.
 
   Rates that were given up share their spread with no other: it may be far larger.
   """
-  rates, which, count = np.unique(own[RATE], return_inverse=True, return_counts=True)
-  given_up = count < np.max(count)
+  rates, which = np.unique(own[RATE], return_inverse=True)
   groups = [~given_up[which]] + [which == k for k in np.flatnonzero(given_up)]
   means = {}
   for at in groups:
@@ -115,14 +125,19 @@ def _exponent(own: np.ndarray, checks: Checks) -> dict[str, Any] | None:
   found = fit_exponent(own["length"], bounds, reached)
   if found is None:
     return None
-  return {**json_values(found._asdict()), "verdict": verdict(found.low, found.high)}
+  local = local_exponents(own["length"], bounds, reached)
+  return {
+    **json_values(found._asdict()),
+    "verdict": verdict(found.low, found.high),
+    "straight": json_values({"p": straightness(own["length"], bounds)})["p"],
+    "local": [json_values(each._asdict()) for each in local],
+  }
 
 
-def _best(own: np.ndarray, checks: Checks) -> dict[str, Any]:
+def _best(own: np.ndarray, checks: Checks, trials: Trials) -> dict[str, Any]:
   """The best rate of one series at one length."""
   rates, which = np.unique(own[RATE], return_inverse=True)
   reached = own["outcome"] == "reached"
-  trials = laid_out(own["samples"], reached, which, own["trial"], checks)
   found = best_of(trials, _REPETITIONS, np.random.default_rng(_SEED))
   entry: dict[str, Any] = {"rates": rates.tolist(), "budget": int(checks.budget[0])}
   entry |= {"resolution": int(checks.every[0])}
@@ -144,5 +159,5 @@ def _best(own: np.ndarray, checks: Checks) -> dict[str, Any]:
     "reached": int(np.sum(of_rate & reached)),
     "edge": len(rates) > 1 and setting in (0, len(rates) - 1),
     "restricted": not bool(np.all(reached[of_rate])),
-    "coarse": found.mean < COARSE * float(checks.every[0]),
+    "coarse": bool(np.mean(own["samples"][of_rate]) < COARSE * float(checks.every[0])),
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +77,44 @@ def fit_exponent(
       return None
     c, low, high = coefficient_interval(bounds, np.ones((len(whole), 1)), 0)
   return Exponent(float(c), float(low), float(high), tuple(places.tolist()))
+
+
+def local_exponents(
+  x: Float[np.ndarray, " k"], bounds: Bounds, reached: Bool[np.ndarray, " k"]
+) -> list[Exponent]:
+  """c from each value of x to the next, as `fit_exponent` finds it from these alone."""
+  found = []
+  for pair in itertools.pairwise(np.unique(x).tolist()):
+    at = np.isin(x, pair)
+    own = fit_exponent(x[at], Bounds(*(side[at] for side in bounds)), reached[at])
+    if own is not None:
+      found.append(own)
+  return found
+
+
+def straightness(x: Float[np.ndarray, " k"], bounds: Bounds) -> float:
+  """The p-value of log n = a + c log x against means of any values at each x.
+
+  A small one says that c is no exponent of a power law. The ratio of the likelihoods
+  given the bounds, of one spread, is held against the F distribution, as it would be for
+  numbers that are known.
+
+  Args:
+    x: positive.
+    bounds: of log n.
+
+  Returns:
+    NaN for fewer than three values of x, or too few trials to tell of a spread.
+  """
+  places, which = np.unique(x, return_inverse=True)
+  N, K = int(np.sum(bounds.informative)), len(places)
+  if K < 3 or N <= K:
+    return float("nan")
+  line = fit(bounds, np.stack([np.ones(len(x)), np.log(x)], axis=-1))
+  means = fit(bounds, np.eye(K)[which])
+  ratio = np.maximum(2 * (means.value - line.value), 0.0)
+  statistic = np.expm1(ratio / N) * (N - K) / (K - 2)
+  return float(scipy.stats.f.sf(statistic, K - 2, N - K))
 
 
 def slope(
