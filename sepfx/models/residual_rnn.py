@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, dense_init, linear
+from sepfx.models.products import product
 
 
 def project(h: Float[Array, "*n d_h"], radius: float) -> Float[Array, "*n d_h"]:
@@ -65,7 +66,7 @@ class _Transition(nn.Module):
     w_h, w_z = kernels[0][: self.units], kernels[0][self.units :]
     if self.lipschitz is not None:
       w_h = w_h * lipschitz_factor(kernels, self.units, self.lipschitz)
-    z_products = times_first @ w_z + biases[0]
+    z_products = product(times_first, w_z) + biases[0]
 
     def step(h, z_product):
       hidden = nn.relu(h @ w_h + z_product)
