@@ -202,3 +202,19 @@ def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
     study.run(STUDY, STUDY.chosen(arguments))
   with RunDirectory(tmp_path / "run") as directory:
     assert directory.stored["settings"]["lengths"] == [2, 3]
+
+
+@pytest.mark.slow
+def test_means_of_probes_are_printed_and_kept(tmp_path):
+  asked = ("--max_length=4", "--code_dim=3", "--probes=risk:length=2,risk:length=4,norms")
+  done = run(tmp_path, "--lengths=3", *asked)
+  assert done.returncode == 0, done.stderr
+  assert "Probes at the trials' ends, mean [95% interval]:" in done.stdout
+  (cell,) = json.loads((tmp_path / "run/probes.json").read_text())
+  with open(tmp_path / "run/probes.csv") as file:
+    rows = list(csv.DictReader(file))
+  for name, own in cell["probes"].items():
+    values = [float(row[name]) for row in rows]
+    assert own["trials"] == len(values) == 3
+    np.testing.assert_allclose(own["mean"], np.mean(values), rtol=1e-5)
+    assert own["low"] <= own["mean"] <= own["high"]
