@@ -28,6 +28,8 @@ STYLES: Sequence[Mapping[str, Any]] = (
   {"color": "#9b2d86", "marker": "D", "linestyle": (0, (1, 1))},
   {"color": "#6f6f6f", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
   {"color": "#c2a300", "marker": "P", "linestyle": (0, (8, 2))},
+  {"color": "#b3262b", "marker": "X", "linestyle": (0, (3, 1, 1, 1))},
+  {"color": "#1593a6", "marker": "p", "linestyle": (0, (2, 2))},
 )
 
 # Arrows on trials that spent their budget, and on means that such trials are part of.
