@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import sample_complexity, study, tables
+from experiments import levels, sample_complexity, study, tables
 from experiments.pilots import Pilots
 from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
@@ -44,9 +44,9 @@ class Settings(sample_complexity.Settings):
 
 
 def summarise_run(run: study.Run) -> dict:
-  risk = run.per_row(lambda trial: sample_complexity.uniform_risk(trial.test_task))
-  levels = sample_complexity.levels_of(run.chosen)
-  return summarise_best(run.records, levels, run.checks(), risk)
+  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
+  own = levels.levels_of(run.chosen)
+  return summarise_best(run.records, own, run.checks(), risk)
 
 
 STUDY = study.Study(

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import published, study, tables
+from experiments import levels, published, study, tables
 from experiments.parts import made_from, model_from, named_task, one_of, optimizer_from
 from experiments.settings import Chosen, Common, setting
 from sepfx import models
-from sepfx.analysis import Level, figures, summarise
+from sepfx.analysis import figures, summarise
 from sepfx.ensembles import TASK_DRAWS
-from sepfx.errors import require
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
 from sepfx.training import Online, Trial
@@ -88,51 +87,26 @@ def build(settings: Settings) -> Trial:
   test_task = task
   if one_of(settings, "test_distribution", ("matched", "simple")) == "simple":
     test_task = dataclasses.replace(task, indices=shared)
-  levels = (*settings.thresholds, *settings.uniform_fractions)
-  require(len(levels) > 0, "thresholds", "", "at least one, or --uniform_fractions")
   protocol = made_from(
     settings,
     Online,
     optimizer=optimizer_from(settings),
-    thresholds=(*settings.thresholds, *_fractions(settings, test_task)),
+    thresholds=levels.thresholds(settings, test_task),
   )
   return protocol.trial(task, test_task, model_from(settings, task), settings.model)
 
 
-def _fractions(settings: Settings, test_task) -> list[float]:
-  name, fractions = "uniform_fractions", settings.uniform_fractions
-  for fraction in fractions:
-    require(0 < fraction < 1, name, fraction, "numbers between 0 and 1")
-  risk = uniform_risk(test_task)
-  takes = "nothing for a task in which uniform attention's risk is not known"
-  require(not fractions or risk is not None, name, list(fractions), takes)
-  return [Level(value, of_uniform=True).threshold(risk or 0.0) for value in fractions]
-
-
-def uniform_risk(task) -> float | None:
-  """Uniform attention's, None for a task in which it is not known."""
-  return getattr(task, "uniform_attention_risk", lambda: None)()
-
-
-def levels_of(chosen: Chosen) -> list[Level]:
-  fractions = chosen.one("uniform_fractions")
-  return [
-    *map(Level, chosen.one("thresholds")),
-    *(Level(value, of_uniform=True) for value in fractions),
-  ]
-
-
 def summarise_run(run: study.Run) -> dict:
-  risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
-  levels = levels_of(run.chosen)
-  return summarise(run.records, levels, run.checks(), risk, run.keys(), run.against)
+  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
+  own = levels.levels_of(run.chosen)
+  return summarise(run.records, own, run.checks(), risk, run.keys(), run.against)
 
 
 def draw(run: study.Run, summary: dict):
-  risk = run.per_row(lambda trial: uniform_risk(trial.test_task))
+  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
   means = published.read(run.chosen.one("published"))
-  levels = levels_of(run.chosen)
-  return figures.sample_complexity(run.records, levels, summary, risk, means, run.against)
+  own = levels.levels_of(run.chosen)
+  return figures.sample_complexity(run.records, own, summary, risk, means, run.against)
 
 
 def check(chosen: Chosen) -> None:

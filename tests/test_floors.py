@@ -2,12 +2,14 @@
 
 import jax
 import numpy as np
+import pytest
 
 from benchmarks import floors
 from sepfx.training import Seeds
 from tests import small
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_training():
   seeds = Seeds(jax.random.key(0), jax.random.key(1))
   world, state = small.TRIAL.world(seeds), small.TRIAL.init(seeds)

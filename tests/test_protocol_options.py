@@ -297,7 +297,7 @@ def test_an_optimizer_by_name_trains_like_optaxs_own():
     ("sgd:momentums=0.9", "takes the fields learning_rate, momentum"),
     ("sgd:momentum=x", "optimizer.*: got '.*x', takes .*a number"),
     ("adamw:decay=none", "takes all or kernels"),
-    ("adamw:weight_decay=-1", "weight_decay: got -1.0"),
+    ("adamw:weight_decay=-1", "takes a number >= 0 as weight_decay"),
     ("sgd:learning_rate=0", "learning_rate: got 0.0"),
   ],
 )
