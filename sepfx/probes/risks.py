@@ -74,8 +74,9 @@ def risk(
     try:
       errors, _ = trial.measured(params, other, sample, world._replace(planted=planted))
     except (TypeError, ValueError, FlaxError) as error:
+      first, *_ = str(error).splitlines() or [""]
       takes = "a model that takes such samples, whose parameters do not depend on the "
-      takes += f"length (it raised: {str(error).splitlines()[0][:200]})"
+      takes += f"length (it raised: {first[:200]})"
       raise InvalidSetting("probes", name, takes) from error
     return {f"risk{suffix}": jnp.mean(errors)}
 
