@@ -27,6 +27,7 @@ from absl import app, flags
 
 import sepfx
 from benchmarks.cells import PRESETS
+from sepfx.training import Online
 
 flags.DEFINE_list(
   "pair_cells",
@@ -36,7 +37,6 @@ flags.DEFINE_list(
 flags.DEFINE_integer("pairs", 5, "Pairs of each after the first.")
 
 FLAGS = flags.FLAGS
-_BATCH_SIZE = 64
 
 
 def ours(model: str, length: str, trials: str, cache: str, seed: int) -> float:
@@ -51,7 +51,7 @@ def ours(model: str, length: str, trials: str, cache: str, seed: int) -> float:
     ]  # fmt: skip
     seconds = _timed(command, JAX_COMPILATION_CACHE_DIR=cache)[0]
     samples = sepfx.load(output).table["samples"]
-  return seconds / (np.sum(samples) / _BATCH_SIZE)
+  return seconds / (np.sum(samples) / Online().batch_size)
 
 
 def theirs(model: str, length: str, trials: str) -> float:

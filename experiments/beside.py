@@ -65,39 +65,36 @@ def check(
   Raises:
     InvalidSetting: for either.
   """
-  taken: set[tuple] = set()
+  taken: set[str] = set()
   kinds: dict[str, set[type]] = {}
-  checks: dict[tuple, tuple] = {}
+  checks: dict[str, tuple] = {}
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
     # Budgets and checks tell no cells apart: the same trials would count twice.
-    keys = {
-      tuple(sorted((k, str(v)) for k, v in each.items() if k not in BUDGETS))
-      for each in coordinates
-    }
-    both = ["/".join(f"{k}={v}" for k, v in key) for key in sorted(taken & keys)]
+    names = {_name(each, BUDGETS) for each in coordinates}
+    both = sorted(taken & names)
     if both:
       more = f" and {len(both) - 1} more" if len(both) > 1 else ""
       takes = f"runs of other cells; {both[0]}{more} would be there twice"
       raise InvalidSetting("beside", path, takes)
-    taken |= keys
-    if chosen_from:
-      for each, cell in zip(coordinates, part.cells, strict=True):
-        apart = (*BUDGETS, chosen_from)
-        group = tuple(sorted((k, str(v)) for k, v in each.items() if k not in apart))
-        protocol = cell.trial.protocol
-        own_checks = (protocol.batch_size, protocol.check_every, protocol.budget)
-        same = checks.setdefault(group, own_checks) == own_checks
-        where = "/".join(f"{k}={v}" for k, v in group)
-        takes = "runs with one budget, batch size and number of steps between checks "
-        takes += f"for all of {chosen_from} at {where}"
-        require(same, "beside", path, takes)
+    taken |= names
+    for each, cell in zip(coordinates if chosen_from else (), part.cells, strict=False):
+      where, protocol = _name(each, (*BUDGETS, chosen_from)), cell.trial.protocol
+      found = (protocol.batch_size, protocol.check_every, protocol.budget)
+      takes = "runs with one budget, batch size and number of steps between checks "
+      takes += f"for all of {chosen_from} at {where}"
+      require(checks.setdefault(where, found) == found, "beside", path, takes)
     for each in coordinates:
       for name, value in each.items():
         kinds.setdefault(name, set()).add(type(value))
   numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
   takes = f"one of the numeric axes: {', '.join(numeric)}"
   require(against in numeric, "against", against, takes)
+
+
+def _name(coordinates: Mapping[str, Any], without: Sequence[str]) -> str:
+  """A cell's name by some of its coordinates, whatever their order."""
+  return cell_name({k: v for k, v in sorted(coordinates.items()) if k not in without})
 
 
 def together(parts: Sequence[Part]) -> tuple[Records, Mapping[str, Cell]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import levels, sample_complexity, study, tables
+from experiments import best_tables, levels, sample_complexity, study
 from experiments.pilots import Pilots
 from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
@@ -54,7 +54,7 @@ STUDY = study.Study(
   build=sample_complexity.build,
   summarise=summarise_run,
   draw=lambda _, summary: best_figures.best_rates(summary),
-  table=tables.best_rates,
+  table=best_tables.best_rates,
   output_dir="runs/best_rate",
   chosen_from="learning_rate",
   check=sample_complexity.check,

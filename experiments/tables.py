@@ -30,7 +30,7 @@ def means(summary: dict) -> list[Any]:
     fitted = {entry["series"]: entry for entry in at_level(summary["exponents"], level)}
     if fitted:
       shown.add_section()
-      shown.add_row("c", *(_exponent(fitted.get(name)) for name in names))
+      shown.add_row("c", *(exponent(fitted.get(name)) for name in names))
     parts.append(shown)
     parts += _ratios(at_level(summary["ratios"], level))
   letter = "N" if against == "length" else against
@@ -74,63 +74,8 @@ def _probed(value: dict) -> str:
   return text
 
 
-def best_rates(summary: dict) -> list[Any]:
-  """The best rate of each series at each length, and how n grows, by level."""
-  parts: list[Any] = []
-  for level in (Level(**own) for own in summary["levels"]):
-    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
-    table = rich.table.Table(
-      "model", "N", "best rate", "n", "each half\nchooses", "choice\nflatters", "reached"
-    )
-    for entry in at_level(summary["best"], level):
-      table.add_row(entry["series"], str(entry["length"]), *_best(entry))
-    parts.append(table)
-    parts += [_growth(entry) for entry in at_level(summary["exponents"], level)]
-  parts.append(
-    "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
-    "> : some trials spent their budget. Halves: each chooses, the other reports. "
-    "Flatters: recorded n of the rate chosen over the n it has without the choice, so "
-    "that the choice makes n too small where it is below 1."
-  )
-  return parts
-
-
-def _growth(entry: dict) -> str:
-  """How n grows with N, and what speaks against calling that a power law."""
-  over = ", ".join(f"{length:g}" for length in entry["over"])
-  text = f"{entry['series']}: n ~ N^c, c = {_exponent(entry)} over N = {over}: "
-  text += entry["verdict"]
-  if entry["edge"]:
-    text += "; some n are upper bounds"
-  if entry["restricted"]:
-    text += "; some n are lower bounds"
-  if len(entry["local"]) > 1:
-    each = ", ".join(
-      "{:.2f} from {:g} to {:g}".format(own["c"], *own["over"]) for own in entry["local"]
-    )
-    p = entry["straight"]
-    text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
-  return text
-
-
-def _best(entry: dict) -> list[str]:
-  if entry["learning_rate"] is None:
-    return ["none", f"> {entry['budget']:,}", "", "", f"0 of {len(entry['rates'])} rates"]
-  sign = "> " * entry["restricted"] + "< " * entry["edge"]
-  n = f"{sign}{entry['mean']:,.0f}"
-  if entry["low"] is not None:
-    n += f" [{entry['low']:,.0f}, {entry['high']:,.0f}]"
-  split = "" if entry["split"] is None else f"{entry['split']:,.0f}"
-  return [
-    f"{entry['learning_rate']:g}",
-    n + " coarse" * entry["coarse"],
-    split,
-    f"{entry['flatters']:.2f}",
-    f"{entry['reached']}/{entry['trials']}",
-  ]
-
-
-def _exponent(entry: dict | None) -> str:
+def exponent(entry: dict | None) -> str:
+  """c with its interval; "" for none."""
   if entry is None:
     return ""
   text = f"{entry['c']:.2f}"

@@ -10,7 +10,7 @@ from absl.testing import flagsaver
 
 import sepfx
 from benchmarks import choice
-from experiments import beside, best_rate, study, tables
+from experiments import beside, best_rate, best_tables, study
 from experiments.beside import Part
 from experiments.pilots import Pilots
 from sepfx.analysis import Level, best_figures, summarise_best
@@ -330,16 +330,16 @@ def test_table_marks_bounds_and_coarse_means():
     ({"restricted": True, "edge": True, "coarse": True}, "> < 1,234 coarse"),
     ({"low": 1000.0, "high": 2000.0}, "1,234 [1,000, 2,000]"),
   ):
-    assert tables._best({**plain, **marks}) == ["0.01", text, "", "0.96", "5/6"]
+    assert best_tables._best({**plain, **marks}) == ["0.01", text, "", "0.96", "5/6"]
   nothing = {**plain, "learning_rate": None}
-  assert tables._best(nothing)[:2] == ["none", "> 12,800"]
+  assert best_tables._best(nothing)[:2] == ["none", "> 12,800"]
   growth = {
     "series": "gru", "c": 1.234, "low": 1.0, "high": 1.5, "over": [4, 8, 16],
     "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
     "restricted": True,
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
   }  # fmt: skip
-  assert tables._growth(growth) == (
+  assert best_tables._growth(growth) == (
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
     "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
     "(a straight line: p = 0.012)"

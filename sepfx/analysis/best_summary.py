@@ -60,11 +60,11 @@ def summarise_best(
         own, own_checks = records.table[at], checks.at(at)
         head = {"series": name, "model": own["model"][0].item(), "length": length}
         head |= level.named
-        _, which = np.unique(own[RATE], return_inverse=True)
+        rates, which = np.unique(own[RATE], return_inverse=True)
         reached = own["outcome"] == "reached"
         trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
         cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.given_up)]
-        entry = _best(own, own_checks, trials)
+        entry = _best(rates.tolist(), trials)
         best.append({**head, **entry})
         used |= at & (records.table[RATE] == entry[RATE])
       exponent = _exponent(records.table[used], checks.at(used))
@@ -134,30 +134,27 @@ def _exponent(own: np.ndarray, checks: Checks) -> dict[str, Any] | None:
   }
 
 
-def _best(own: np.ndarray, checks: Checks, trials: Trials) -> dict[str, Any]:
-  """The best rate of one series at one length."""
-  rates, which = np.unique(own[RATE], return_inverse=True)
-  reached = own["outcome"] == "reached"
+def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
+  """The best rate of one series at one length, of K rates."""
   found = best_of(trials, _REPETITIONS, np.random.default_rng(_SEED))
-  entry: dict[str, Any] = {"rates": rates.tolist(), "budget": int(checks.budget[0])}
-  entry |= {"resolution": int(checks.every[0])}
+  every, budget = int(trials.checks.every), int(trials.checks.budget)
+  entry: dict[str, Any] = {"rates": rates, "budget": budget, "resolution": every}
   if found is None:
     nothing = dict.fromkeys((RATE, *Best._fields[1:]))
-    nothing |= {"mean": float(checks.budget[0]), "trials": 0, "reached": 0}
+    nothing |= {"mean": float(budget), "trials": 0, "reached": 0}
     return {**entry, **nothing, "edge": False, "restricted": True, "coarse": False}
   values = found._asdict()
   setting = values.pop("setting")
-  values["chosen"] = dict(
-    zip(map(str, rates.tolist()), found.chosen.tolist(), strict=True)
-  )
-  of_rate = which == setting
+  values["chosen"] = dict(zip(map(str, rates), found.chosen.tolist(), strict=True))
+  run = trials.run[setting]
+  samples, reached = trials.samples[setting, run], trials.reached[setting, run]
   return {
     **entry,
-    RATE: rates[setting].item(),
+    RATE: rates[setting],
     **json_values(values),
-    "trials": int(np.sum(of_rate)),
-    "reached": int(np.sum(of_rate & reached)),
+    "trials": len(samples),
+    "reached": int(np.sum(reached)),
     "edge": len(rates) > 1 and setting in (0, len(rates) - 1),
-    "restricted": not bool(np.all(reached[of_rate])),
-    "coarse": bool(np.mean(own["samples"][of_rate]) < COARSE * float(checks.every[0])),
+    "restricted": not bool(np.all(reached)),
+    "coarse": bool(np.mean(samples) < COARSE * every),
   }

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 
 from sepfx.errors import InvalidSetting, require
 from sepfx.models import ResidualRNN
@@ -83,8 +84,8 @@ def recurrent_retrieval(
     "W_3": _difference(units),
   }
   states = np.concatenate([_difference(units).T, _difference(units).T])  # h-> + h<-
-  hidden_1 = _block_diagonal(states, first)
-  hidden_2 = _block_diagonal(np.eye(2 * units), gates.second())
+  hidden_1 = scipy.linalg.block_diag(states, first)
+  hidden_2 = scipy.linalg.block_diag(np.eye(2 * units), gates.second())
   summed = _difference(units)
   hidden_3 = np.concatenate([summed, summed]) @ np.asarray(network.W, np.float64).T
   params = {
@@ -145,7 +146,7 @@ class _Gates(NamedTuple):
     named = np.kron(np.eye(self.q), eye)
     sums = np.concatenate([own, named])
     tokens = np.eye(self.d)
-    both = _block_diagonal(np.hstack([tokens, -tokens]), np.hstack([sums, -sums]))
+    both = scipy.linalg.block_diag(np.hstack([tokens, -tokens]), np.hstack([sums, -sums]))
     split = 2 * self.d
     return np.hstack([both[:, split:], both[:, :split]])
 
@@ -161,12 +162,3 @@ class _Gates(NamedTuple):
 def _difference(size: int) -> np.ndarray:
   """[2 size, size]: relu(v), relu(-v) -> v."""
   return np.vstack([np.eye(size), -np.eye(size)])
-
-
-def _block_diagonal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  return np.block(
-    [
-      [a, np.zeros((a.shape[0], b.shape[1]))],
-      [np.zeros((b.shape[0], a.shape[1])), b],
-    ]
-  )

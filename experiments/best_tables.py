@@ -1,0 +1,67 @@
+"""What `experiments.best_rate` prints of its summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rich.table
+
+from experiments.tables import exponent
+from sepfx.analysis import Level
+from sepfx.analysis.summary import at_level
+
+
+def best_rates(summary: dict) -> list[Any]:
+  """The best rate of each series at each length, and how n grows, by level."""
+  parts: list[Any] = []
+  for level in (Level(**own) for own in summary["levels"]):
+    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
+    table = rich.table.Table(
+      "model", "N", "best rate", "n", "each half\nchooses", "choice\nflatters", "reached"
+    )
+    for entry in at_level(summary["best"], level):
+      table.add_row(entry["series"], str(entry["length"]), *_best(entry))
+    parts.append(table)
+    parts += [_growth(entry) for entry in at_level(summary["exponents"], level)]
+  parts.append(
+    "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
+    "> : some trials spent their budget. Halves: each chooses, the other reports. "
+    "Flatters: recorded n of the rate chosen over the n it has without the choice, so "
+    "that the choice makes n too small where it is below 1."
+  )
+  return parts
+
+
+def _growth(entry: dict) -> str:
+  """How n grows with N, and what speaks against calling that a power law."""
+  over = ", ".join(f"{length:g}" for length in entry["over"])
+  text = f"{entry['series']}: n ~ N^c, c = {exponent(entry)} over N = {over}: "
+  text += entry["verdict"]
+  if entry["edge"]:
+    text += "; some n are upper bounds"
+  if entry["restricted"]:
+    text += "; some n are lower bounds"
+  if len(entry["local"]) > 1:
+    each = ", ".join(
+      "{:.2f} from {:g} to {:g}".format(own["c"], *own["over"]) for own in entry["local"]
+    )
+    p = entry["straight"]
+    text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
+  return text
+
+
+def _best(entry: dict) -> list[str]:
+  if entry["learning_rate"] is None:
+    return ["none", f"> {entry['budget']:,}", "", "", f"0 of {len(entry['rates'])} rates"]
+  sign = "> " * entry["restricted"] + "< " * entry["edge"]
+  n = f"{sign}{entry['mean']:,.0f}"
+  if entry["low"] is not None:
+    n += f" [{entry['low']:,.0f}, {entry['high']:,.0f}]"
+  split = "" if entry["split"] is None else f"{entry['split']:,.0f}"
+  return [
+    f"{entry['learning_rate']:g}",
+    n + " coarse" * entry["coarse"],
+    split,
+    f"{entry['flatters']:.2f}",
+    f"{entry['reached']}/{entry['trials']}",
+  ]
