@@ -458,7 +458,10 @@ def test_probes_are_summarised_by_cell():
   assert [column.header for column in table.columns] == ["model", asked[2], *asked[:2]]
 
 
-@pytest.mark.parametrize("models", [["a", "b"], ["transformer", "a name that is long"]])
+@pytest.mark.parametrize(
+  "models",
+  [["a", "b"], ["transformer", "a name that is long"], [f"model {k}" for k in range(12)]],
+)
 def test_legend_and_exponents_stay_within_the_figure(models):
   rates = [0.001, 0.003]
   rows = [
@@ -470,9 +473,18 @@ def test_legend_and_exponents_stay_within_the_figure(models):
   ]
   records = as_records(rows, axes=("learning_rate",))
   figure = draw_records(records, summary_of(records), {})
-  figure.canvas.draw()
+  figure.draw_without_rendering()
   (legend,) = figure.legends
   boxes = [legend.get_window_extent()]
   boxes += [t.get_window_extent() for axis in figure.axes for t in axis.texts]
   for box in boxes:
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+  panels = [axis.get_tightbbox() for axis in figure.axes]
+  assert 0 <= boxes[0].y0 < boxes[0].y1 <= min(panel.y0 for panel in panels)
+  assert max(panel.y1 for panel in panels) <= figure.bbox.height
+  assert min(axis.get_window_extent().height for axis in figure.axes) > 200
+  looks = [
+    (line.get_color(), line.get_fillstyle(), line.get_marker())
+    for line in legend.get_lines()
+  ]
+  assert len(set(looks)) == len(looks) > 2 * len(models)

@@ -32,6 +32,9 @@ STYLES: Sequence[Mapping[str, Any]] = (
   {"color": "#1593a6", "marker": "p", "linestyle": (0, (2, 2))},
 )
 
+# How markers are filled: further series have the same styles, filled otherwise.
+_FILLS = ("full", "none", "left", "top")
+
 # Arrows on trials that spent their budget, and on means that such trials are part of.
 _NOT_REACHED: Mapping[str, Any] = {
   "linestyle": "none",
@@ -43,9 +46,11 @@ BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 _MAX_COLUMNS = 3
 _MAX_LEGEND_COLUMNS = 4
 # Room in a legend, at its usual size of type.
-_HANDLE_INCHES, _LETTER_INCHES = 0.6, 0.08
-# Characters of small type that a panel has room for.
-_PANEL_LETTERS = 52
+_HANDLE_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.08, 0.21
+# Lines of a legend that panels have room for.
+_LEGEND_LINES = 4
+# Characters and lines of small type that a panel has room for.
+_PANEL_LETTERS, _PANEL_LINES = 52, 16
 
 # What stands on an axis, where a letter of the papers does.
 _LABELS = {"length": "length N", "sparsity": "sparsity q", "token_dim": "dimension d"}
@@ -80,9 +85,7 @@ def sample_complexity(
   if against != "length":
     published = {}
   published = {key: points for key, points in published.items() if key[0] in names}
-  styles = {
-    name: STYLES[k % len(STYLES)] for k, name in enumerate(dict.fromkeys(names.tolist()))
-  }
+  styles = {name: style_of(k) for k, name in enumerate(dict.fromkeys(names.tolist()))}
   panels = len(levels) + bool(records.all_curves)
   columns = min(panels, _MAX_COLUMNS)
   rows = -(-panels // columns)
@@ -116,17 +119,28 @@ def sample_complexity(
   return figure
 
 
+def style_of(k: int) -> dict[str, Any]:
+  """The style of a figure's k-th series; they repeat after 32."""
+  fill = _FILLS[k // len(STYLES) % len(_FILLS)]
+  return {**STYLES[k % len(STYLES)], "fillstyle": fill}
+
+
 def legend_below(
   figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.lines.Line2D]
 ) -> None:
-  """Adds a legend below the panels, in as many columns as the longest name leaves."""
+  """Adds a legend below the panels, in as many columns as the longest name leaves.
+
+  A legend of many lines makes the figure higher, and leaves the panels their size.
+  """
   longest = max(len(str(handle.get_label())) for handle in handles)
   inches = _HANDLE_INCHES + _LETTER_INCHES * longest
-  columns = int(figure.get_figwidth() // inches)
+  columns = min(max(int(figure.get_figwidth() // inches), 1), _MAX_LEGEND_COLUMNS)
+  further = max(0, -(-len(handles) // columns) - _LEGEND_LINES)
+  figure.set_figheight(figure.get_figheight() + _LINE_INCHES * further)
   figure.legend(
     handles=handles,
     loc="outside lower center",
-    ncols=min(max(columns, 1), _MAX_LEGEND_COLUMNS),
+    ncols=columns,
     frameon=False,
   )
 
@@ -263,6 +277,8 @@ def _write_exponents(axis, exponents, against) -> None:
     value = f"c = {e['c']:.2f}{interval}{coarse}"
     one = f"{e['series']}: {value}"
     lines += [one] if len(one) <= _PANEL_LETTERS else [f"{e['series']}:", f"   {value}"]
+  if len(lines) > _PANEL_LINES:
+    lines = [f"{lines[0]}: see summary.json"]
   # Room for them above the data: they must not cover it.
   low, high = axis.get_ylim()
   axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))

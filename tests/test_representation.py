@@ -1,0 +1,198 @@
+"""Norms and sizes of the main paper's constructions, against built networks."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+
+from sepfx.constructions import norm_bounds, retrieval_transformer
+from sepfx.constructions.interpolation import fit_line
+from sepfx.errors import InvalidSetting
+from sepfx.models import ResidualRNN
+from sepfx.tasks import QSTR, Linear
+from sepfx.theory import lower_bounds, representation
+
+
+def test_attention_is_as_far_off_as_lemma_11_says():
+  """All other codes at coherence 1/2, all other tokens opposite to the one."""
+  N, q, d, radius = 50, 2, 4, 3.0
+  for alpha in (2.0, 6.0, 12.0):
+    scores = alpha * d / q * np.where(np.arange(N) == 0, 1.0, 0.5)
+    weights = scipy.special.softmax(scores)
+    tokens = np.where(np.arange(N) == 0, radius, -radius)
+    error = radius - weights @ tokens
+    bound = representation.attention_error(N, radius, alpha, q, d)
+    assert error <= bound
+    if bound < 0.1:
+      assert error > 0.9 * bound
+
+
+@pytest.mark.parametrize("sparsity", [1, 2, 4])
+def test_norm_of_the_query_key_matrices(sparsity):
+  """Theorem 4's R^2 has q^2 / d where the construction has q^3 / d^2."""
+  task = QSTR(
+    length=8,
+    sparsity=sparsity,
+    token_dim=3,
+    link=Linear(),
+    codes="incoherent",
+    encoding_prefactor=True,
+  )
+  planted = task.init(jax.random.key(0))
+  built = retrieval_transformer(task, planted, radius=5.0, eps=0.01)
+  r_a, r_w = norm_bounds(built.network)
+  log = math.log(2 * r_a * r_w * 5 * 8 * math.sqrt(sparsity) / math.sqrt(0.01))
+  found = float(jnp.sum(built.params["W_QK"] ** 2))
+  expected = representation.retrieval_squared_norm(
+    sparsity, 3, task.resolved_code_dim, log
+  )
+  assert found == pytest.approx(expected, rel=1e-5)
+  polylogarithmic = 4 * task.resolved_code_dim * log**2
+  printed = polylogarithmic * sparsity**2 / 3
+  assert found / printed == pytest.approx(sparsity / 3, rel=1e-5)  # above 1 for q > d
+
+
+def test_dense_parameters_are_those_of_the_model():
+  widths, output, units = (7, 6, 10), (9, 8, 4), 5
+  model = ResidualRNN(
+    units=units, transition_widths=widths, output_widths=output, radius=1.0
+  )
+  shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((2, 3, 11)))
+  leaves = jax.tree.leaves(shapes)
+  of_transition = representation.dense_parameters((units + 11, *widths, units))
+  of_read_out = representation.dense_parameters((2 * units + 11, *output, 1))
+  assert sum(leaf.size for leaf in leaves) == 2 * of_transition + of_read_out
+
+
+def test_size_of_the_papers_own_network():
+  given = {"sparsity": 2, "token_dim": 3, "code_dim": 9, "width": 4, "radius": 5.0}
+  found = representation.printed_recurrent_size(**given, r_a=2.0, r_w=1.5, eps=0.04)
+  # The accuracy that each layer needs, from the last to the first.
+  eps_h = 0.2 / (4 * math.sqrt(6) * 3)
+  R = math.sqrt(26)
+  base = 2 * R**2 * (1 + math.log(2 * R**2 * 4 / eps_h)) * 4 / eps_h
+  l1 = 2 * R**2 * base**1.5
+  eps_j = eps_h * R / (4 * l1) / 9
+  products = (2 * (1 + math.log(2 / eps_j)) / eps_j) ** 2
+  m_1, m_2, m_3 = found.transition_widths
+  assert m_1 == pytest.approx(2 * 3 + 2 * 9 * products)
+  assert m_2 == pytest.approx(6 * base**2)
+  assert m_3 == 12
+  # Two transitions and a read-out of the same two layers.
+  assert found.num_parameters == pytest.approx(3 * m_1 * m_2, rel=1e-3)
+  smaller = representation.printed_recurrent_size(**given, r_a=2.0, r_w=1.5, eps=4.0)
+  assert smaller.num_parameters < found.num_parameters / 1e3
+  assert smaller.squared_norm < found.squared_norm / 1e3
+
+
+def test_approximator_of_lemma_42():
+  found = representation.lipschitz_approximator(3, 2.0, 0.1, constant=1.5)
+  base = 2 * (1 + math.log(20)) / 0.1
+  assert found.width == pytest.approx(1.5 * base**3)
+  assert found.norm == pytest.approx(1.5 * 2 * base**2 / math.sqrt(1.5 * base**3))
+
+
+@pytest.mark.parametrize("n", [2, 10, 100])
+def test_a_line_costs_no_more_than_lemma_38_says(n):
+  rng = np.random.default_rng(n)
+  for _ in range(50):
+    gaps = rng.uniform(0.01, 0.3, n)
+    z = np.cumsum(gaps) + rng.normal()
+    y = rng.normal(size=n) if rng.random() < 0.5 else (-1.0) ** np.arange(n)
+    found = sum(float(np.sum(part**2)) for part in fit_line(z, y))
+    bound = representation.line_squared_norm(y, z, float(np.min(np.diff(z))))
+    assert found <= bound
+
+
+def test_memorising_deeper_costs_no_more_than_said():
+  n = 7
+  both = 182 * n**3 / 2  # ||a||^2 and ||(W, b)||^2 where they are equal
+  for depth in (3, 4):
+    best = scipy.optimize.minimize_scalar(
+      lambda log_s: 2 * both * math.exp(log_s) + both * math.exp(-log_s),
+      bounds=(-3, 3),
+      method="bounded",
+    ).fun
+    passed = 2 * (depth - 2)  # (1, -1) in the last, two ones in each before
+    found = representation.memorising_squared_norm(n, depth)
+    assert found == pytest.approx(best + passed)
+  assert representation.memorising_squared_norm(n) == 182 * n**3
+
+
+def test_theorem_9_says_nothing_at_sizes_that_can_be_trained():
+  for N in (100, 10_000):
+    for depth in (2, 3, 4):
+      assert representation.memorised_samples(N, 0.01, depth) < 1
+  N, risk = 10**9, 0.01
+  for depth in (2, 3):
+    n = representation.memorised_samples(N, risk, depth)
+    memory = representation.memorising_squared_norm(n, depth)
+    needed = representation.generalising_squared_norm(N, risk, depth)
+    assert memory == pytest.approx(needed)
+  # The inequality of the means, at matrices of equal norm.
+  norm = lower_bounds.least_norm(N, risk)
+  for depth in (2, 3):
+    each = norm ** (1 / depth)
+    needed = representation.generalising_squared_norm(N, risk, depth)
+    assert needed == pytest.approx(depth * each**2)
+
+
+def lloyd_max(num_levels):
+  """Levels of the best quantiser of a standard normal number, and its distortion."""
+  density = lambda x: np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)  # noqa: E731
+  levels = scipy.special.ndtri((np.arange(num_levels) + 0.5) / num_levels)
+  for _ in range(3000):
+    ends = np.concatenate([[-np.inf], (levels[1:] + levels[:-1]) / 2, [np.inf]])
+    mass = np.diff(scipy.special.ndtr(ends))
+    levels = -np.diff(density(ends)) / mass
+  return levels, 1 - np.sum(mass * levels**2)
+
+
+def least_distance(length, dimension):
+  """w for which Gilbert and Varshamov's code exists: 2^dimension words, w apart."""
+  room = 1 << (length - dimension)
+  closer, words, w = 0, 1, 0  # words of weight below w, and of weight w
+  while closer + words < room:
+    closer += words
+    words = words * (length - w) // (w + 1)
+    w += 1
+  return w
+
+
+def test_the_norm_half_of_proposition_8_is_false_as_printed():
+  """States that are codewords: L ||U||_op is bounded, whatever N is.
+
+  At each step the transition decodes the state, adds the level of the token and encodes
+  it again. U is the identity, states have norm 1. The read-out of token t is the level
+  that the codeword has for t, extended to all of space with the same Lipschitz constant.
+  """
+  levels, distortion = lloyd_max(16)
+  assert distortion == pytest.approx(0.009497, abs=1e-5)
+  reach = levels[-1] - levels[0]
+  found = []
+  for N in (8, 32, 128, 512, 2048):
+    bits, d_h = 4 * N, 32 * N
+    apart = 2 * math.sqrt(least_distance(d_h, bits) / d_h)  # of words +-1 / sqrt(d_h)
+    found.append(reach / apart)
+  assert max(found) < 5.5
+  # Printed, with a constant of 1: N / (L^2 ||U||^2) <= log(1 + d_h).
+  assert N / found[-1] ** 2 > 5 * math.log(1 + d_h)
+  # Corrected: the Frobenius norm of U is sqrt(d_h), which is above its bound.
+  for N, product in zip((8, 32, 128, 512, 2048), found, strict=True):
+    assert product * math.sqrt(32 * N) > lower_bounds.least_norm(N, distortion)
+    assert lower_bounds.least_width(N, distortion, product) <= 32 * N
+
+
+def test_bad_arguments():
+  for call, words in (
+    (lambda: representation.lipschitz_approximator(2, 1.0, 0.0), "eps: got 0.0"),
+    (lambda: representation.line_squared_norm(np.ones(2), np.ones(2), 2.0), "eps: got"),
+    (lambda: representation.memorising_squared_norm(3, 1), "depth: got 1"),
+    (lambda: representation.generalising_squared_norm(9, 0.1, 1), "depth: got 1"),
+  ):
+    with pytest.raises(InvalidSetting, match=words):
+      call()
