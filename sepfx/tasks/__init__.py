@@ -19,6 +19,7 @@ from sepfx.tasks.boolean import (
   threshold,
 )
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes
+from sepfx.tasks.few_heads import FewHeads
 from sepfx.tasks.fourier import FourierSparse, Spectrum, UnseenStrings
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
 from sepfx.tasks.links import (
@@ -53,6 +54,7 @@ __all__ = [
   "BooleanFunction",
   "ByCount",
   "Custom",
+  "FewHeads",
   "FourierSparse",
   "HalfFixed",
   "Hidden",

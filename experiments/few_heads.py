@@ -1,0 +1,107 @@
+"""Do Transformers with fewer heads than tokens to retrieve fail? Propositions 3 and 21.
+
+    python -m experiments.few_heads
+
+Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains with H = 1
+to q + 1 heads on the propositions' distribution and holds each risk against its floor.
+The attention is the published parametrisation ("separate"), one W_QK per head ("full"),
+or that with the block between a query's position and the keys' data kept at zero
+("blind", Proposition 21).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import rich.table
+
+from experiments import study
+from experiments.parts import made_from, one_of, optimizer_from
+from experiments.settings import Common, setting
+from experiments.tables import interval_text
+from sepfx.analysis.heads import draw_heads, summarise_heads
+from sepfx.models import Transformer
+from sepfx.tasks import FewHeads
+from sepfx.training import Online, Trial, projected
+
+_ATTENTION = ("separate", "full", "blind")
+# Never reached: trials use their whole budget.
+_NEVER = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  attention: str = setting(
+    _ATTENTION, f"Parametrisations: {', '.join(_ATTENTION)}.", kind="grid"
+  )
+  num_heads: int = setting((1, 2, 3, 4, 5), "H.", flag="heads", kind="grid")
+  num_trials: int = setting(5, "Trials of each cell.", kind="count")
+  length: int = setting(10, "N, above 2 q.", kind="fixed")
+  sparsity: int = setting(4, "q.", kind="fixed")
+  token_dim: int = setting(20, "d.", kind="fixed")
+  codes: str = setting("distinct", "Position codes.", kind="fixed")
+  code_dim: int | None = setting(None, "d_e; none for floor(5 ln N).", kind="fixed")
+  width: int = setting(400, "Width of the read-out.", kind="fixed")
+  steps: int = setting(6000, "Steps of a trial.", kind="fixed")
+  learning_rate: float = setting(2e-3, "The optimizer's.", kind="fixed")
+  batch_size: int = setting(128, "Fresh prompts per step.", kind="fixed")
+  check_every: int = setting(500, "Steps between two evaluations.", kind="fixed")
+  num_test: int = setting(2000, "Test prompts of a trial.", kind="fixed")
+
+
+def build(settings: Settings) -> Trial:
+  attention = one_of(settings, "attention", _ATTENTION)
+  task = made_from(settings, FewHeads)
+  d = task.token_dim
+
+  def blinded(params: Any) -> Any:
+    return {**params, "W_QK": params["W_QK"].at[:, d:, :d].set(0.0)}
+
+  # The rate falls to 0 over the steps of a trial, like a cosine.
+  optimizer: Any = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
+  model = Transformer(
+    num_heads=settings.num_heads,
+    width=settings.width,
+    parametrization="separate" if attention == "separate" else "full",
+  )
+  protocol = made_from(
+    settings,
+    Online,
+    optimizer=projected(optimizer, blinded) if attention == "blind" else optimizer,
+    thresholds=(_NEVER,),
+    max_samples=settings.steps * settings.batch_size,
+    screen=False,
+  )
+  return protocol.trial(task, task, model, "transformer")
+
+
+def summarise(run: study.Run) -> dict[str, Any]:
+  return summarise_heads(
+    run.records, run.chosen.one("sparsity"), run.chosen.one("token_dim")
+  )
+
+
+def table(summary: dict) -> list[Any]:
+  shown = rich.table.Table("attention", "H", "risk", "floor", "standard errors below")
+  for cell in summary["cells"]:
+    below = "" if cell["below"] is None else f"{cell['below']:.1f}"
+    shown.add_row(
+      cell["attention"], str(cell["num_heads"]), interval_text(cell, "risk"),
+      f"{cell['floor']:.3f}", below,
+    )  # fmt: skip
+  return [shown, "Risk at positions i >= N/2, mean [95% interval] over trials."]
+
+
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise,
+  draw=lambda run, summary: draw_heads(summary),
+  table=table,
+  output_dir="runs/few_heads",
+  probes=("risk:num_samples=50000",),
+)
+
+if __name__ == "__main__":
+  study.main(STUDY)

@@ -1,0 +1,163 @@
+"""Few heads: the task, the block that stays zero, the floors beside the risks."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import flags
+
+from experiments import few_heads, study
+from sepfx import InvalidSetting
+from sepfx.analysis.heads import draw_heads, summarise_heads
+from sepfx.ensembles import Records
+from sepfx.tasks import FewHeads
+from sepfx.theory.lower_bounds import blind_heads_floor, heads_floor
+from sepfx.training import Seeds
+from tests.programs import check_preset_says_what_it_is
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRESET = ROOT / "experiments/flags/few_heads.cfg"
+SMALL = ("--length=7", "--sparsity=2", "--token_dim=3", "--width=20", "--batch_size=16",
+         "--steps=20", "--check_every=10", "--num_test=100")  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [9, 10])
+def test_labels_of_the_positions_that_count(length):
+  task = FewHeads(length=length, token_dim=5, sparsity=3)
+  sample = task.sample(jax.random.key(0), task.init(jax.random.key(1)), 4000)
+  counted = [i - 1 for i in range(1, length + 1) if 2 * i >= length]
+  tokens = np.asarray(sample.tokens)
+  assert not tokens[:, counted].any()
+  squares = np.sum(tokens[:, :3] ** 2, axis=(1, 2))
+  plain = (squares - 3 * 5) / np.sqrt(3 * 5)
+  np.testing.assert_allclose(sample.labels[:, counted], plain[:, None] + 0 * tokens[
+    :, counted, 0
+  ], atol=1e-4)  # fmt: skip
+  assert np.var(plain) == pytest.approx(task.best_constant_error(), rel=0.1)
+  # Predictions at other positions are of no account.
+  predictions = jnp.zeros_like(sample.labels).at[:, : counted[0]].set(100.0)
+  errors = task.objective.error(predictions, sample.labels)
+  np.testing.assert_allclose(errors, plain**2, rtol=1e-3, atol=1e-4)
+
+
+def trial_of(*arguments):
+  (cell,) = few_heads.STUDY.cells(few_heads.STUDY.chosen([*SMALL, *arguments]))
+  return cell.trial
+
+
+@pytest.mark.parametrize("attention", ["full", "blind"])
+def test_block_that_is_kept_at_zero(attention):
+  trial = trial_of(f"--attention={attention}", "--heads=2")
+  seeds = _seeds()
+  state, world = trial.init(seeds), trial.world(seeds)
+  before = state.params["W_QK"]
+  after = trial.train(state, world, 5).params["W_QK"]
+  d = trial.task.token_dim
+  assert np.any(after[:, d:, :d]) == (attention == "full")
+  moved = np.abs(after - before) > 0
+  assert np.all(moved[:, d:, d:])  # codes are compared with codes
+
+
+def _seeds():
+  task_key, trial_key = jax.random.split(jax.random.key(5))
+  return Seeds(task_key, trial_key)
+
+
+def test_blind_heads_see_nothing_of_data_they_do_not_average():
+  """Scores of a query at i >= N/2 do not depend on tokens."""
+  trial = trial_of("--attention=blind", "--heads=1")
+  seeds = _seeds()
+  world = trial.world(seeds)
+  params = trial.train(trial.init(seeds), world, 1).params
+  sample = trial.task.sample(jax.random.key(3), world.planted, 2)
+  z = np.asarray(trial.task.encode(world.planted, sample))
+  scores = np.einsum("nid,de,nje->nij", z, params["W_QK"][0], z)
+  changed = z.copy()
+  changed[..., : trial.task.token_dim] *= -2
+  other = np.einsum("nid,de,nje->nij", changed, params["W_QK"][0], changed)
+  np.testing.assert_allclose(scores[:, 3:], other[:, 3:], rtol=1e-5, atol=1e-6)
+  assert np.max(np.abs(scores[:, :3] - other[:, :3])) > 1e-3
+
+
+def test_rate_falls_over_the_steps_of_a_trial():
+  optimizer = trial_of("--attention=full", "--heads=1").protocol.optimizer
+  assert (optimizer.decay_steps, optimizer.weight_decay) == (20, 0.0)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (["--heads=0"], "num_heads: got 0"),
+    (["--attention=dense"], "attention: got 'dense', takes one of separate, full, blind"),
+    (["--sparsity=4", "--length=8"], "sparsity: got 4, takes less than length/2"),
+    (["--steps=5"], "max_samples: got 80"),
+  ],
+)
+def test_bad_flags_are_refused(arguments, expected):
+  def check():
+    for cell in few_heads.STUDY.cells(few_heads.STUDY.chosen([*SMALL, *arguments])):
+      cell.trial.check()
+
+  with pytest.raises(InvalidSetting) as error:
+    check()
+  assert expected in str(error.value)
+
+
+def test_preset_says_what_it_is():
+  check_preset_says_what_it_is(PRESET)
+  chosen = few_heads.STUDY.chosen([f"--flagfile={PRESET}"])
+  assert len(few_heads.STUDY.cells(chosen)) == 15
+
+
+def records_of(risks):
+  """risks: (attention, H) -> those of trials."""
+  rows = [
+    (attention, heads, trial, risk)
+    for (attention, heads), own in risks.items()
+    for trial, risk in enumerate(own)
+  ]
+  kinds = [("attention", "U8"), ("num_heads", int), ("trial", int), ("risk", float)]
+  table = np.array(rows, kinds)
+  return Records(table, ("attention", "num_heads"), {}, table, {}, {})
+
+
+def test_risks_stand_beside_the_floor_of_their_attention():
+  q, d = 4, 20
+  records = records_of(
+    {("full", 1): [1.5, 1.6, 1.7], ("blind", 1): [1.3, 1.4, 1.5], ("full", 4): [0.1]}
+  )
+  summary = summarise_heads(records, q, d)
+  json.dumps(summary)
+  full, four, blind = summary["cells"]
+  assert full["floor"] == heads_floor(q, d, 1) == pytest.approx(1.425)
+  assert blind["floor"] == blind_heads_floor(q, 1) == 1.5
+  assert four["floor"] == 0
+  assert four["error"] is four["below"] is None
+  assert full["below"] == 0
+  error = np.std([1.3, 1.4, 1.5], ddof=1) / np.sqrt(3)
+  assert blind["below"] == pytest.approx(0.1 / error)
+  assert [line["num_heads"] for line in summary["lines"]] == [1, 2, 3, 4, 5]
+  assert summary["lines"][0]["printed"] == pytest.approx(2 * (1 - 24 / 80))
+  figure = draw_heads(summary)
+  (axis,) = figure.axes
+  drawn = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
+  np.testing.assert_allclose(
+    drawn["trained, full: mean and trials"], [full["risk"], four["risk"]]
+  )
+  (floor,) = [values for label, values in drawn.items() if "(1 - H/d)" in str(label)]
+  np.testing.assert_allclose(floor[:2], [2, 1.425])
+
+
+@pytest.mark.slow
+def test_the_program_end_to_end(tmp_path, monkeypatch):
+  flags.FLAGS(["few_heads"])
+  monkeypatch.setattr(flags.FLAGS, "output_dir", str(tmp_path / "run"))
+  chosen = few_heads.STUDY.chosen([*SMALL, "--heads=1", "--num_trials=2"])
+  study.run(few_heads.STUDY, chosen)
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  assert [cell["attention"] for cell in summary["cells"]] == ["separate", "full", "blind"]
+  assert all(0 < cell["risk"] < 4 for cell in summary["cells"])
+  assert (tmp_path / "run/figure.png").exists()
