@@ -27,7 +27,7 @@ def summarise_heads(records: Records, sparsity: int, token_dim: int) -> dict[str
 
   Returns:
     `cells`: for each attention and H the trials' `risks`, their mean `risk`, its 95%
-    Student-t interval `risk_low` and `risk_high` and standard `error`, None for one trial;
+    Student-t interval `risk_low`, `risk_high` and standard `error`, None for one trial;
     `floor`, Proposition 21's for "blind" attention and Proposition 3's for any other;
     `below`, by how many standard errors the mean lies below it, at least 0.
     `lines`: by H, from 1 to q + 1, `floor`, `blind`, `printed`: both propositions, and

@@ -24,6 +24,7 @@ from sepfx.constructions.retrieval import (
   norm_bounds,
   retrieval_transformer,
 )
+from sepfx.constructions.slots import SlotMemory, slot_memory
 
 __all__ = [
   "ChainConstruction",
@@ -34,6 +35,7 @@ __all__ = [
   "Retrieval",
   "Selection",
   "Separation",
+  "SlotMemory",
   "cyclic_chain",
   "fit_line",
   "flat_transformer",
@@ -47,4 +49,5 @@ __all__ = [
   "retrieval_transformer",
   "selection",
   "separation",
+  "slot_memory",
 ]

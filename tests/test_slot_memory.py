@@ -1,0 +1,87 @@
+"""A recurrent network that solves 1STR: exact, of width N and squared norm ~ N."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sepfx.constructions import slot_memory
+from sepfx.errors import InvalidSetting
+from sepfx.tasks import QSTR, Mean
+from sepfx.theory.lower_bounds import least_norm, least_width
+
+
+def built_and_asked(length, num_prompts=200, **fields):
+  task = QSTR(length=length, token_dim=5, codes="incoherent", **fields)
+  planted = task.init(jax.random.key(length))
+  prompts = task.sample(jax.random.key(7), planted, num_prompts)
+  precise = jnp.result_type(float)
+  planted = jax.tree.map(lambda leaf: jnp.asarray(leaf, precise), planted)
+  prompts = prompts._replace(tokens=jnp.asarray(prompts.tokens, precise))
+  labels = task.label(planted, prompts.tokens, prompts.indices)
+  radius = float(jnp.max(jnp.abs(prompts.tokens @ planted.link[0])))
+  built = slot_memory(task, planted, radius=radius)
+  return built, task.encode(planted, prompts), labels, prompts
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("length", "prefactor"), [(4, True), (16, False), (64, False)])
+def test_it_is_exact(length, prefactor, dtype):
+  with jax.enable_x64(dtype == np.float64):
+    built, inputs, labels, prompts = built_and_asked(length, encoding_prefactor=prefactor)
+    with jax.default_matmul_precision("highest"):
+      found = jax.jit(built.model.apply)({"params": built.params}, inputs)
+    assert found.dtype == dtype
+    errors = np.abs(np.asarray(found - labels))
+    # Positions that name themselves, an earlier and a later one are all among them.
+    ways = np.sign(np.asarray(prompts.indices)[..., 0] - np.arange(length))
+  assert {*np.unique(ways)} == {-1, 0, 1}
+  assert np.max(errors) <= (1e-11 if dtype == np.float64 else 1e-4)
+
+
+def test_norms_grow_as_they_must_and_no_faster():
+  squares, lengths = [], (8, 16, 32, 64, 128)
+  for N in lengths:
+    task = QSTR(length=N, token_dim=5, codes="incoherent")
+    built = slot_memory(task, task.init(jax.random.key(N)), radius=4.0)
+    squares.append(built.squared_norm)
+    of_operator, of_frobenius = built.state_norms
+    assert of_frobenius == pytest.approx(of_operator * np.sqrt(N))
+    # Its risk is zero: it lies above both bounds of Proposition 8 for a risk of 0.01.
+    assert built.model.units == N > least_width(N, 0.01, of_operator)
+    assert of_frobenius > least_norm(N, 0.01)
+  growth = np.diff(np.log(squares)) / np.diff(np.log(lengths))
+  np.testing.assert_allclose(growth, 1, atol=0.1)
+
+
+def test_u_reads_the_states():
+  """L ||U|| bounds how far a change of the states moves a prediction."""
+  built, inputs, *_ = built_and_asked(8, num_prompts=4)
+  read = built.params["hidden_1"]["kernel"][: 2 * built.model.units]
+  np.testing.assert_array_equal(read[:8, :8], np.eye(8))
+  assert not np.any(read[:, 8:])
+  later = built.params["hidden_2"]["kernel"], built.params["output"]["kernel"]
+  product = np.prod([np.linalg.norm(own, 2) for own in later])
+  of_operator, _ = built.state_norms
+  expected = built.model.radius * product * np.sqrt(2)  # both directions add up
+  assert of_operator == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("fields", "radius", "words"),
+  [
+    ({"sparsity": 2}, 1.0, "sparsity: got 2, takes 1"),
+    ({"link": Mean()}, 1.0, "link: got 'mean', takes linear"),
+    (
+      {"codes": "rademacher", "code_dim": 3},
+      1.0,
+      "codes: got 'coherence 1', takes codes",
+    ),
+    ({}, 0.0, "radius: got 0.0, takes a positive number"),
+  ],
+)
+def test_what_it_cannot_serve_is_refused(fields, radius, words):
+  task = QSTR(**{"length": 12, "token_dim": 3, "codes": "incoherent", **fields})
+  planted = task.init(jax.random.key(0))
+  with pytest.raises(InvalidSetting, match=words):
+    slot_memory(task, planted, radius=radius)
