@@ -375,6 +375,18 @@ def test_recurrent_predictions_grow_as_their_guarantee_assumes(monkeypatch):
   assert 0.001 < largest <= 1
 
 
+def test_samples_that_a_guarantee_asks_for():
+  def of(n):
+    return guarantees.transformer_guarantee(
+      OWN, length=8, token_dim=2, encoding=3.0, num_samples=n, eps=0.01
+    )
+
+  n = guarantees.samples_for(0.5, of)
+  assert of(round(n)).risk < 0.5 <= of(round(0.998 * n)).risk
+  with pytest.raises(InvalidSetting, match=r"risk: got 0.03, takes a risk that"):
+    guarantees.samples_for(0.03, of)
+
+
 def test_short_forms():
   found = guarantees.theorem_4(
     1000, sparsity=2, token_dim=5, width=7, eps=0.1, factor=3.0

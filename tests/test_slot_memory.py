@@ -56,7 +56,7 @@ def test_norms_grow_as_they_must_and_no_faster():
 
 def test_u_reads_the_states():
   """L ||U|| bounds how far a change of the states moves a prediction."""
-  built, inputs, *_ = built_and_asked(8, num_prompts=4)
+  built, *_ = built_and_asked(8, num_prompts=4)
   read = built.params["hidden_1"]["kernel"][: 2 * built.model.units]
   np.testing.assert_array_equal(read[:8, :8], np.eye(8))
   assert not np.any(read[:, 8:])

@@ -10,6 +10,7 @@ short forms, whose hidden constant is an argument.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -248,6 +249,28 @@ def recurrent_guarantee(
   return _guarantee(
     own.log_covering, growth, token_dim, moments, num_samples, own.length, eps, delta
   )
+
+
+def samples_for(risk: float, guarantee_of: Callable[[int], Guarantee]) -> float:
+  """The n from which a guarantee is below a risk, to a part in a thousand.
+
+  Args:
+    risk: above what the guarantee tends to, 4 eps_2NN.
+    guarantee_of: the guarantee for n prompts, which falls with n.
+
+  Raises:
+    InvalidSetting: if no n up to 1e60 is enough.
+  """
+
+  def above(log_n: float) -> bool:
+    return guarantee_of(round(math.exp(log_n))).risk >= risk
+
+  low, high = math.log(2), math.log(1e60)
+  require(not above(high), "risk", risk, "a risk that the guarantee gets below")
+  while high - low > 1e-3:
+    middle = (low + high) / 2
+    low, high = (middle, high) if above(middle) else (low, middle)
+  return math.exp(high)
 
 
 def theorem_4(
