@@ -274,6 +274,16 @@ def test_dudleys_integral():
   assert found == pytest.approx(best, rel=2e-3)
 
 
+def test_a_large_truncation_puts_no_floor_under_the_bound():
+  """For a class of one size it falls like n^(-1/2), at every tau."""
+  for tau in (1.0, 1e30):
+    first, second = (
+      guarantees.rademacher_bound(lambda eps: 5.0, n, tau) for n in (10**40, 10**80)
+    )
+    assert first / tau == pytest.approx(12 * math.sqrt(5.0) * 1e-20, rel=1e-3)
+    assert second == pytest.approx(first * 1e-20, rel=1e-3)
+
+
 def test_complexity_of_a_class_is_below_its_bound():
   """f(x) = w x with |w| <= 1, of |x| <= 1: a cover at eps has 1 / eps + 1 functions."""
   rng = np.random.default_rng(5)

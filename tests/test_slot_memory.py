@@ -85,3 +85,28 @@ def test_what_it_cannot_serve_is_refused(fields, radius, words):
   planted = task.init(jax.random.key(0))
   with pytest.raises(InvalidSetting, match=words):
     slot_memory(task, planted, radius=radius)
+
+
+def test_balanced_weights_compute_the_same_at_the_least_norm():
+  with jax.enable_x64(True):
+    built, inputs, labels, _ = built_and_asked(16, num_prompts=50)
+    own = built.balanced()
+    assert own.model.radius == 1
+    with jax.default_matmul_precision("highest"):
+      found = jax.jit(own.model.apply)({"params": own.params}, inputs)
+    np.testing.assert_allclose(found, labels, atol=1e-10)
+    # L ||U|| is that of the function, whatever the scales.
+    np.testing.assert_allclose(own.state_norms, built.state_norms, rtol=1e-9)
+    assert own.squared_norm < built.squared_norm / 2
+    # No scale of a hidden layer makes it smaller.
+    layers = (
+      (("forward", "W_1"), ("forward", "b_1"), ("backward", "W_1"), ("backward", "b_1")),
+      (("hidden_1", "kernel"), ("hidden_1", "bias")),
+    )
+    following = (("forward", "W_2"), ("backward", "W_2")), (("hidden_2", "kernel"),)
+    for up, down in zip(layers, following, strict=True):
+      squares = [
+        sum(float(np.sum(np.square(own.params[k][name]))) for k, name in part)
+        for part in (up, down)
+      ]
+      assert squares[0] == pytest.approx(squares[1], rel=1e-3)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 
 from sepfx.errors import require
 from sepfx.models import ResidualRNN
@@ -27,9 +28,8 @@ class SlotMemory(NamedTuple):
 
   @property
   def squared_norm(self) -> float:
-    """||vec(Theta)||^2, of order N."""
-    leaves = jax.tree.leaves(self.params)
-    return float(sum(np.sum(np.square(np.asarray(a, float))) for a in leaves))
+    """||vec(Theta)||^2."""
+    return sum(map(_square, jax.tree.leaves(self.params)))
 
   @property
   def state_norms(self) -> tuple[float, float]:
@@ -42,6 +42,56 @@ class SlotMemory(NamedTuple):
     later = np.linalg.norm(own["hidden_2"], 2) * np.linalg.norm(own["output"], 2)
     size = self.model.radius * later
     return float(size * np.linalg.norm(U, 2)), float(size * np.linalg.norm(U))
+
+  def balanced(self) -> SlotMemory:
+    """The same function with states of norm at most 1 and the least squared norm.
+
+    Section 5.2 takes r_h = 1. The least is over the scales of hidden layers, which ReLUs
+    leave free.
+    """
+    units, params = self.model.units, self.params
+    transition, first = params["forward"], params["hidden_1"]
+    second, last = params["hidden_2"], params["output"]
+    U, rest = first["kernel"][: 2 * units], first["kernel"][2 * units :]
+    state = 1 / self.model.radius
+    squares = np.array([
+      2 * (_square(transition["W_1"]) + _square(transition["b_1"])),
+      2 * _square(transition["W_2"]) * state**2,
+      _square(U) / state**2 + _square(rest) + _square(first["bias"]),
+      _square(second["kernel"]),
+      _square(second["bias"]),
+      _square(last["kernel"]),
+    ])  # fmt: skip
+    # Powers of the scales of the transition's and both hidden layers of the read-out.
+    powers = np.array(
+      [[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 1], [0, 0, 1], [0, 0, -1]]
+    )
+    found = scipy.optimize.minimize(
+      lambda logs: np.log(squares @ np.exp(2 * powers @ logs)), np.zeros(3)
+    )
+    t, a, b = np.exp(found.x)
+    own = {
+      "W_1": t * transition["W_1"],
+      "b_1": t * transition["b_1"],
+      "W_2": state / t * transition["W_2"],
+    }
+    scaled = {
+      "forward": own,
+      "backward": own,
+      "hidden_1": {
+        "kernel": a * jnp.concatenate([U / state, rest]),
+        "bias": a * first["bias"],
+      },
+      "hidden_2": {"kernel": b / a * second["kernel"], "bias": b * second["bias"]},
+      "output": {"kernel": last["kernel"] / b},
+    }
+    model = self.model.clone(radius=1.0)
+    dtype = U.dtype
+    return SlotMemory(model, jax.tree.map(lambda x: jnp.asarray(x, dtype), scaled))
+
+
+def _square(array: Any) -> float:
+  return float(np.sum(np.square(np.asarray(array, np.float64))))
 
 
 def _of(name: str) -> bool:

@@ -67,7 +67,8 @@ def rademacher_bound(log_covering: LogCovering, num_samples: int, tau: float) ->
   """
   require(num_samples >= 1, "num_samples", num_samples, "an integer >= 1")
   require(tau > 0, "tau", tau, "a positive number")
-  ends = np.geomspace(1e-8 * tau, tau, 2001)
+  # Down to where 4 a is of no account, whatever tau is.
+  ends = np.geomspace(1e-100 * tau, tau, 4001)
   rates = np.sqrt([log_covering(end / (2 * math.sqrt(tau))) for end in ends])
   # The integrand is convex, so the trapezoidal rule lies above its integral.
   below = scipy.integrate.cumulative_trapezoid(rates, ends, initial=0)
@@ -259,13 +260,13 @@ def samples_for(risk: float, guarantee_of: Callable[[int], Guarantee]) -> float:
     guarantee_of: the guarantee for n prompts, which falls with n.
 
   Raises:
-    InvalidSetting: if no n up to 1e60 is enough.
+    InvalidSetting: if no n up to 1e100 is enough.
   """
 
   def above(log_n: float) -> bool:
     return guarantee_of(round(math.exp(log_n))).risk >= risk
 
-  low, high = math.log(2), math.log(1e60)
+  low, high = math.log(2), math.log(1e100)
   require(not above(high), "risk", risk, "a risk that the guarantee gets below")
   while high - low > 1e-3:
     middle = (low + high) / 2

@@ -1,0 +1,188 @@
+"""What the main paper's bounds ask for, and the norms of its constructions. Theorem 9.
+
+Of *When Do Transformers Outperform Feedforward and Recurrent Networks?*
+
+    python -m experiments.guarantees
+
+Builds the Transformer of Lemma 11, the recurrent network of Proposition 28 and one of N
+slots for each length. Prints how many prompts Theorems 10 and 7 ask for at their norms,
+with all constants, before they promise half of uniform attention's risk. Holds the norm
+of the slots against that of networks which memorise n labels (Lemma 36): where the two
+cross, a learner of least norm goes over to the task (Theorem 9).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import rich.table
+from absl import flags
+
+from experiments import command_line
+from experiments.report import Report, leave
+from sepfx.analysis.norm_figures import draw_norms
+from sepfx.constructions import interpolator, recurrent_retrieval, slot_memory
+from sepfx.constructions.retrieval import lemma_11_alpha
+from sepfx.errors import require
+from sepfx.tasks import QSTR, shared
+from sepfx.theory import covering, guarantees, representation
+
+flags.DEFINE_list("lengths", ["8", "16", "32", "64", "128", "256", "512"], "N.")
+flags.DEFINE_list(
+  "samples", ["2", "4", "8", "16", "32", "64", "128", "256"], "n to memorise."
+)
+flags.DEFINE_integer("draws", 20, "Samples of each n.", lower_bound=2)
+flags.DEFINE_integer("token_dim", 10, "d.", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "Seed of everything random.", lower_bound=0)
+FLAGS = flags.FLAGS
+
+# Approximation error of Lemma 11's attention; both links are networks themselves.
+_EPS = 0.01
+# Prompts within the radius of the slots, of which one in a thousand is not.
+_PROMPTS = 1000
+# Coordinates of a code for each nat of N, with which most draws satisfy Assumption 3.
+_CODE_DIM = 16
+_LARGEST = 10**100
+
+
+def of_length(length: int) -> dict[str, Any]:
+  """Returns what is known of one N."""
+  fields: dict[str, Any] = {
+    "length": length, "token_dim": FLAGS.token_dim, "codes": "incoherent",
+    "code_dim": math.ceil(_CODE_DIM * math.log(length)),
+  }  # fmt: skip
+  key = jax.random.fold_in(jax.random.key(FLAGS.seed), length)
+  task = QSTR(**fields)
+  task.check_draw(key[None])
+  planted = task.init(key)
+  label_radius = math.sqrt(2 * math.log(_PROMPTS * length))
+  slots = slot_memory(task, planted, radius=label_radius).balanced()
+  risk = (1 - 1 / length) / 2
+  simple = QSTR(**fields, indices=shared)
+  recurrent = _recurrent(simple, planted)
+  return {
+    "length": length,
+    "transformer_samples": guarantees.samples_for(risk, _transformer(task, planted)),
+    "recurrent_samples": guarantees.samples_for(risk, recurrent),
+    "slots_squared_norm": slots.squared_norm,
+    "least_squared_norm": representation.generalising_squared_norm(length, risk, 3),
+    "memorised_samples": representation.memorised_samples(length, risk, 3),
+  }
+
+
+def _transformer(task: QSTR, planted: Any) -> Any:
+  network = task.link.two_layer(planted.link, 1, task.token_dim)
+  assert network is not None
+
+  def guarantee(n: int) -> guarantees.Guarantee:
+    radius = guarantees.token_radius(n * task.length, task.token_dim)
+    # The encoding of the theory has the prefactor; the scores are the same.
+    alpha = lemma_11_alpha(task, network, radius, _EPS) / task.token_dim
+    own = covering.TransformerClass(
+      num_heads=1,
+      width=len(network.a),
+      input_dim=task.input_dim,
+      r_a=float(np.linalg.norm(network.a)),
+      R_w=float(np.linalg.norm(network.W)),
+      r_QK=task.resolved_code_dim * alpha,
+      r_z=1.0,
+    )
+    return guarantees.transformer_guarantee(
+      own,
+      length=task.length,
+      token_dim=task.token_dim,
+      encoding=2.0 * task.token_dim,
+      num_samples=n,
+      eps=_EPS,
+    )
+
+  return guarantee
+
+
+def _recurrent(task: QSTR, planted: Any) -> Any:
+  radius = guarantees.token_radius(_LARGEST * task.length, task.token_dim)
+  built = recurrent_retrieval(task, planted, radius=radius)
+  leaves = jax.tree.leaves(built.params)
+  squares = sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in leaves)
+  transition = sum(leaf.size for leaf in jax.tree.leaves(built.params["forward"]))
+  total = sum(leaf.size for leaf in leaves)
+  own = covering.RecurrentClass(
+    length=task.length,
+    alpha=0.0,
+    R=math.sqrt(squares),
+    r_h=built.model.radius,
+    r_z=1.0,
+    transition=(3, transition),
+    read_out=(4, total - 2 * transition),
+  )
+  return lambda n: guarantees.recurrent_guarantee(
+    own, token_dim=task.token_dim, encoding=2.0, num_samples=n
+  )
+
+
+def memorised(num_samples: int) -> dict[str, float]:
+  """Squared norms of networks that fit so many labels of standard normal tokens."""
+  norms = []
+  for draw in range(FLAGS.draws):
+    rng = np.random.default_rng((FLAGS.seed, num_samples, draw))
+    x = rng.normal(size=(num_samples, FLAGS.token_dim))
+    u = rng.normal(size=FLAGS.token_dim)
+    # The label is of another token, of which the own one tells nothing.
+    y = rng.normal(size=(num_samples, FLAGS.token_dim)) @ u / np.linalg.norm(u)
+    norms.append(interpolator(x, y, rng).squared_norm)
+  low, middle, high = np.quantile(norms, (0.05, 0.5, 0.95)).tolist()
+  bound = representation.memorising_squared_norm(num_samples)
+  return {"samples": num_samples, "low": low, "median": middle, "high": high,
+          "bound": bound}  # fmt: skip
+
+
+def _numbers(name: str, least: int, most: int) -> list[int]:
+  values: list[str] = getattr(FLAGS, name)
+  takes = f"different whole numbers from {least} to {most}, with commas"
+  proper = bool(values) and all(v.isdecimal() and least <= int(v) <= most for v in values)
+  require(proper and len({*values}) == len(values), name, ",".join(values), takes)
+  return sorted(map(int, values))
+
+
+def _printed(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+  table = rich.table.Table(
+    "N", "n of Theorem 10", "n of Theorem 7", "squared norm\nof N slots", "at least",
+    "memorised\nbelow that",
+  )  # fmt: skip
+  for row in rows:
+    table.add_row(
+      str(row["length"]), f"{row['transformer_samples']:.2g}",
+      f"{row['recurrent_samples']:.2g}", f"{row['slots_squared_norm']:.3g}",
+      f"{row['least_squared_norm']:.2g}", f"{row['memorised_samples']:.2g}",
+    )  # fmt: skip
+  return [table]
+
+
+def report() -> Report:
+  """Builds and measures all."""
+  lengths = _numbers("lengths", 4, 4096)
+  samples = _numbers("samples", 2, 1000)
+  rows = [of_length(length) for length in lengths]
+  summary = {"lengths": rows, "memorised": [memorised(n) for n in samples]}
+  names = ("lengths", "samples", "draws", "token_dim", "seed")
+  return Report(
+    settings={name: FLAGS[name].value for name in names},
+    rows=rows,
+    summary=summary,
+    figures={"figure": draw_norms(summary)},
+    printed=_printed(rows),
+  )
+
+
+def main(_: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  leave("guarantees", report)
+
+
+if __name__ == "__main__":
+  FLAGS.set_default("output_dir", "runs/guarantees")
+  command_line.main(main)

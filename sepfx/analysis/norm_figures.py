@@ -1,0 +1,75 @@
+"""Norms of recurrent networks that learn 1STR and of those that memorise: Theorem 9."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from sepfx.analysis.figures import STYLES, label_logarithmic
+
+
+def crossings(summary: Mapping[str, Any]) -> list[float]:
+  """n at which memorising costs the squared norm of N slots, for each N.
+
+  By a straight line through the logarithms of the two neighbouring medians; NaN outside
+  of those that were measured.
+
+  Args:
+    summary: `lengths` with `slots_squared_norm`, `memorised` with `samples` and
+      `median`, ascending.
+  """
+  n = np.log([own["samples"] for own in summary["memorised"]])
+  norms = np.log([own["median"] for own in summary["memorised"]])
+  aims = np.log([own["slots_squared_norm"] for own in summary["lengths"]])
+  found = np.interp(aims, np.maximum.accumulate(norms), n, left=np.nan, right=np.nan)
+  return np.exp(found).tolist()
+
+
+def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws what theorems ask for, norms against n and N, and where they cross.
+
+  Args:
+    summary: as `crossings` takes it; `lengths` with `length`, `transformer_samples`,
+      `recurrent_samples` and `least_squared_norm` further, `memorised` with `low`,
+      `high` and `bound`.
+  """
+  figure = matplotlib.figure.Figure(figsize=(13.5, 4.4), layout="constrained")
+  asked, norms, where = figure.subplots(1, 3)
+  lengths = [own["length"] for own in summary["lengths"]]
+  for name, label, style in (
+    ("transformer_samples", "Transformer, 1STR (Theorem 10)", STYLES[0]),
+    ("recurrent_samples", "recurrent, simple-1STR (Theorem 7)", STYLES[1]),
+  ):
+    asked.plot(lengths, [own[name] for own in summary["lengths"]], **style, label=label)
+  asked.set(xlabel="length N", ylabel="prompts n that a bound asks for",
+            title="before half of uniform attention's risk is promised")  # fmt: skip
+  n = [own["samples"] for own in summary["memorised"]]
+  values = {name: [own[name] for own in summary["memorised"]] for name in ("low", "high")}
+  median = [own["median"] for own in summary["memorised"]]
+  norms.plot(n, median, **STYLES[0], label="memorises n labels: median, 5% to 95%")
+  norms.fill_between(
+    n, values["low"], values["high"], color=STYLES[0]["color"], alpha=0.2
+  )
+  bound = [own["bound"] for own in summary["memorised"]]
+  norms.plot(n, bound, color="black", linestyle=":", label="182 n^3 (Lemma 36)")
+  for k, own in enumerate(summary["lengths"][::2]):
+    style = STYLES[1 + k % (len(STYLES) - 1)]
+    norms.axhline(own["slots_squared_norm"], color=style["color"],
+                  linestyle=style["linestyle"], linewidth=1,
+                  label=f"N = {own['length']} slots")  # fmt: skip
+  norms.set(xlabel="labels n", ylabel="squared norm of all parameters",
+            title="memorising and learning")  # fmt: skip
+  where.plot(lengths, crossings(summary), **STYLES[0], label="where the norms are equal")
+  where.set(xlabel="length N", ylabel="labels n",
+            title="from where on learning is cheaper")  # fmt: skip
+  for axis in (asked, norms, where):
+    axis.set(xscale="log", yscale="log")
+    axis.grid(alpha=0.25)
+    axis.legend(frameon=False, fontsize=8)
+  for axis in (asked, where):
+    label_logarithmic(axis.xaxis)
+  label_logarithmic(norms.xaxis)
+  return figure
