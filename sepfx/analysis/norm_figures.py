@@ -69,7 +69,6 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     axis.set(xscale="log", yscale="log")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=8)
-  for axis in (asked, where):
-    label_logarithmic(axis.xaxis)
-  label_logarithmic(norms.xaxis)
+  for side in (asked.xaxis, norms.xaxis, where.xaxis, where.yaxis):
+    label_logarithmic(side)
   return figure
