@@ -1,0 +1,152 @@
+"""Table 1 of the main paper from one's own records: how n grows with N.
+
+    python -m experiments.table_1 --runs=docs/results/fig1_extended,docs/results/fig1b
+
+Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Reads the
+summaries of runs of `experiments.sample_complexity` and `experiments.best_rate`, and
+holds the exponents of n ~ N^c, threshold by threshold, against what the theorems say of
+simple-qSTR and qSTR. Says which cells have no run.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.table
+from absl import flags
+
+from experiments import command_line
+from experiments.report import Report, leave
+from sepfx import specifications
+from sepfx.analysis import Level
+from sepfx.analysis.best_summary import verdict
+from sepfx.analysis.exponent_figures import draw_exponents
+from sepfx.errors import InvalidSetting, require
+
+flags.DEFINE_list("runs", [], "Directories of runs that have a summary.json.")
+FLAGS = flags.FLAGS
+
+_TASKS = {"simple_qstr": "simple-qSTR", "qstr": "qSTR"}
+_COLUMNS = {
+  "feedforward": ("ffn",),
+  "recurrent": ("gru", "lstm", "relu_rnn", "residual_rnn", "lru", "min_gru"),
+  "Transformer": ("transformer", "deep_transformer", "linear_attention"),
+}
+_COLUMN_OF = {model: column for column, models in _COLUMNS.items() for model in models}
+# What the theorems say of n against N, and which of them.
+_INDEPENDENT, _GROWS = "nearly independent of N", "grows"
+_THEOREMS = {
+  ("simple_qstr", "feedforward"): (_GROWS, "Theorem 6: at least N d (1 - risk)"),
+  ("qstr", "feedforward"): (_GROWS, "Theorem 6: at least N d (1 - risk)"),
+  ("simple_qstr", "recurrent"): (_INDEPENDENT, "Theorem 7: powers of log N"),
+  ("qstr", "recurrent"): (_GROWS, "Theorem 9: at least N^c for some c > 0"),
+  ("simple_qstr", "Transformer"): (_INDEPENDENT, "Theorem 4: powers of log N"),
+  ("qstr", "Transformer"): (_INDEPENDENT, "Theorem 4: powers of log N"),
+}
+
+
+def exponents_of(path: str) -> list[dict[str, Any]]:
+  """Returns a row for each exponent in the summary of a run.
+
+  Raises:
+    InvalidSetting: if there is no summary, or one of another study.
+  """
+  directory = pathlib.Path(path)
+  takes = "a directory with the summary.json of a run against the length"
+  try:
+    summary = json.loads((directory / "summary.json").read_text())
+  except (OSError, ValueError) as error:
+    raise InvalidSetting("runs", path, takes) from error
+  ours = isinstance(summary, dict) and {"cells", "exponents"} <= set(summary)
+  require(ours and summary.get("against", "length") == "length", "runs", path, takes)
+  tasks = {cell.get("task") for cell in summary["cells"]} - {None} or _recorded(directory)
+  rows = []
+  for entry in summary["exponents"]:
+    cells = [c for c in summary["cells"] if c["series"] == entry["series"]]
+    own = {cell.get("task") for cell in cells} - {None} or tasks
+    takes = f"runs on one of {', '.join(_TASKS)} per series, not on {sorted(own)}"
+    require(len(own) == 1 and own <= set(_TASKS), "runs", path, takes)
+    model = specifications.base(entry["series"].partition(",")[0])
+    takes = f"runs of {', '.join(_COLUMN_OF)}, not of {model}"
+    require(model in _COLUMN_OF, "runs", path, takes)
+    (task,) = own
+    rows.append(_row(path, task, model, entry))
+  return rows
+
+
+def _recorded(directory: pathlib.Path) -> set[str]:
+  """Tasks in the records beside a summary that does not name them."""
+  tasks: set[str] = set()
+  for path in directory.glob("trials*.csv"):
+    with open(path, newline="") as file:
+      tasks |= {row["task"] for row in csv.DictReader(file)}
+  return tasks
+
+
+def _row(path: str, task: str, model: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+  column = _COLUMN_OF[model]
+  expected, theorem = _THEOREMS[task, column]
+  fraction = entry["fraction"]
+  known = entry["low"] is not None
+  found = verdict(entry["low"], entry["high"]) if known else "not settled"
+  return {
+    "task": task, "column": column, "series": entry["series"],
+    "threshold": str(Level(fraction or entry["threshold"], fraction is not None)),
+    "lengths": " ".join(map(str, entry["over"])),
+    "c": entry["c"], "low": entry["low"], "high": entry["high"],
+    "verdict": found, "theorem": theorem,
+    "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
+  }  # fmt: skip
+
+
+def missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Names the cells of Table 1 that no run tells of."""
+  there = {(row["task"], row["column"]) for row in rows}
+  return [f"{_TASKS[own[0]]}, {own[1]}" for own in _THEOREMS if own not in there]
+
+
+def report() -> Report:
+  """Reads all runs."""
+  require(bool(FLAGS.runs), "runs", "", "directories of runs, with commas")
+  rows = [row for path in FLAGS.runs for row in exponents_of(path)]
+  rows.sort(key=lambda row: [*_THEOREMS].index((row["task"], row["column"])))
+  table = rich.table.Table(
+    "task", "class", "series", "test MSE below", "N", "c", "verdict", "agrees"
+  )
+  for row in rows:
+    ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    table.add_row(
+      _TASKS[row["task"]], row["column"], row["series"], row["threshold"],
+      row["lengths"], f"{row['c']:.2f}{ends}", row["verdict"], row["agrees"],
+    )  # fmt: skip
+  theorems = [
+    f"{_TASKS[task]}, {column}: {text}" for (task, column), (_, text) in _THEOREMS.items()
+  ]
+  text = [
+    "c: exponent of n ~ N^c [95% interval]. Nearly independent of N: the interval ends "
+    "below 0.5. Grows: it begins above. Agrees: with the theorem.",
+    *theorems,
+  ]
+  if missing(rows):
+    text.append(f"No run: {'; '.join(missing(rows))}.")
+  return Report(
+    settings={"runs": FLAGS.runs},
+    rows=rows,
+    summary={"rows": rows, "missing": missing(rows)},
+    figures={"figure": draw_exponents(rows, _TASKS)},
+    printed=[table, *text],
+  )
+
+
+def main(_: Sequence[str]) -> None:
+  """Leaves the results in --output_dir."""
+  leave("table_1", report)
+
+
+if __name__ == "__main__":
+  FLAGS.set_default("output_dir", "runs/table_1")
+  command_line.main(main)

@@ -1,0 +1,136 @@
+"""Table 1 from the summaries of runs."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments import table_1
+from sepfx import InvalidSetting
+from sepfx.analysis.exponent_figures import draw_exponents
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def entry(series, c, low, high, threshold=None, fraction=0.5):
+  return {"series": series, "threshold": threshold, "fraction": fraction, "c": c,
+          "low": low, "high": high, "over": [4, 8]}  # fmt: skip
+
+
+def run_of(path, task, *exponents, **further):
+  """A directory with a summary, and records that name the task."""
+  path.mkdir()
+  cells = [{"series": own["series"]} for own in exponents]
+  summary = {"cells": cells, "exponents": exponents, **further}
+  (path / "summary.json").write_text(json.dumps(summary))
+  (path / "trials_a.csv").write_text(f"task,model\n{task},{exponents[0]['series']}\n")
+  return str(path)
+
+
+def test_verdicts_and_what_the_theorems_say(tmp_path):
+  path = run_of(
+    tmp_path / "run",
+    "qstr",
+    entry("transformer", 0.3, 0.2, 0.4),
+    entry("deep_transformer", 0.7, 0.6, 0.8),
+    entry("gru, learning_rate=0.01", 0.6, 0.4, 0.8),
+    entry("ffn", 2.0, None, None, threshold=0.7, fraction=None),
+    against="length",
+  )
+  rows = table_1.exponents_of(path)
+  assert [(row["column"], row["verdict"], row["agrees"]) for row in rows] == [
+    ("Transformer", "nearly independent of N", "yes"),
+    ("Transformer", "grows", "no"),
+    ("recurrent", "not settled", "open"),
+    ("feedforward", "not settled", "open"),
+  ]
+  assert {row["task"] for row in rows} == {"qstr"}
+  assert rows[0]["threshold"] == "0.5 of uniform attention's"
+  assert rows[3]["threshold"] == "0.7"
+  assert table_1.missing(rows) == [
+    "simple-qSTR, feedforward", "simple-qSTR, recurrent", "simple-qSTR, Transformer"
+  ]  # fmt: skip
+  simple = run_of(tmp_path / "simple", "simple_qstr", entry("min_gru", 0.1, 0.0, 0.2))
+  (row,) = table_1.exponents_of(simple)
+  assert row["agrees"] == "yes"  # where recurrent networks need powers of log N
+
+
+def test_task_of_the_cells_comes_before_that_of_the_records(tmp_path):
+  path = run_of(tmp_path / "run", "nothing", entry("ffn", 2.0, 1.0, 3.0))
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  summary["cells"][0]["task"] = "simple_qstr"
+  (tmp_path / "run/summary.json").write_text(json.dumps(summary))
+  assert table_1.exponents_of(path)[0]["task"] == "simple_qstr"
+
+
+@pytest.mark.parametrize(
+  ("make", "expected"),
+  [
+    (lambda path: str(path / "none"), "takes a directory with the summary.json of a run"),
+    (
+      lambda path: run_of(path / "r", "parity", entry("ffn", 1.0, 0.0, 2.0)),
+      "takes runs on one of simple_qstr, qstr per series, not on ['parity']",
+    ),
+    (
+      lambda path: run_of(path / "r", "qstr", entry("mine:f", 1.0, 0.0, 2.0)),
+      "not of mine:f",
+    ),
+    (
+      lambda path: run_of(
+        path / "r", "qstr", entry("ffn", 1.0, 0.0, 2.0), against="token_dim"
+      ),
+      "of a run against the length",
+    ),
+  ],
+)
+def test_what_is_no_run_of_these_is_refused(tmp_path, make, expected):
+  path = make(tmp_path)
+  with pytest.raises(InvalidSetting) as error:
+    table_1.exponents_of(path)
+  assert expected in str(error.value)
+
+
+def test_intervals_are_drawn_where_they_are():
+  rows = [
+    {"task": task, "column": "recurrent", "series": "gru", "threshold": "0.7", "c": c,
+     "low": low, "high": high, "run": "runs/a"}
+    for task, c, low, high in (("a", 1.0, 0.5, 1.5), ("b", 2.0, None, None))
+  ]  # fmt: skip
+  first, second = draw_exponents(rows, {"a": "A", "b": "B", "c": "C"}).axes
+  assert (first.get_title(), second.get_title()) == ("A", "B")
+  drawn = [line.get_xdata() for line in first.get_lines()]
+  assert list(drawn[0]) == [1.0]
+  assert list(drawn[1]) == [0.5, 1.5]
+  points = [line for line in second.get_lines() if list(line.get_xdata()) == [2.0]]
+  assert len(points) == 1
+  assert not any(1.0 in list(line.get_xdata()) for line in second.get_lines())
+  assert [t.get_text() for t in first.get_yticklabels()] == ["gru, below 0.7"]
+
+
+def test_the_program_on_the_records_of_the_docs(tmp_path):
+  runs = "docs/results/fig1_extended,docs/results/fig1b,docs/results/best_rate"
+  done = subprocess.run(
+    [sys.executable, "-m", "experiments.table_1", f"--runs={runs}",
+     f"--output_dir={tmp_path}"],
+    capture_output=True, text=True, cwd=ROOT, env={**os.environ, "COLUMNS": "160"},
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  assert "No run: simple-qSTR, recurrent." in done.stdout
+  with open(tmp_path / "table_1.csv") as file:
+    rows = list(csv.DictReader(file))
+  found = {row["column"] for row in rows if row["task"] == "qstr"}
+  assert found == {"feedforward", "recurrent", "Transformer"}
+  assert (tmp_path / "figure.png").exists()
+
+
+def test_no_runs_are_refused(tmp_path):
+  done = subprocess.run(
+    [sys.executable, "-m", "experiments.table_1", f"--output_dir={tmp_path}"],
+    capture_output=True, text=True, cwd=ROOT,
+  )  # fmt: skip
+  assert done.returncode == 2
+  assert "--runs: got '', takes directories of runs" in done.stderr
