@@ -21,6 +21,7 @@ from experiments.parts import made_from, one_of, optimizer_from
 from experiments.settings import Common, setting
 from experiments.tables import interval_text
 from sepfx.analysis.heads import draw_heads, summarise_heads
+from sepfx.errors import require
 from sepfx.models import Transformer
 from sepfx.tasks import FewHeads
 from sepfx.training import Online, Trial, projected
@@ -52,6 +53,8 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   attention = one_of(settings, "attention", _ATTENTION)
+  steps, every = settings.steps, settings.check_every
+  require(steps >= every, "steps", steps, f"at least check_every = {every}")
   task = made_from(settings, FewHeads)
   d = task.token_dim
 

@@ -42,7 +42,7 @@ FLAGS = flags.FLAGS
 
 # Approximation error of Lemma 11's attention; both links are networks themselves.
 _EPS = 0.01
-# Prompts within the radius of the slots, of which one in a thousand is not.
+# Prompts in all of which |<u, x>| <= r, as a rule.
 _PROMPTS = 1000
 # Coordinates of a code for each nat of N, with which most draws satisfy Assumption 3.
 _CODE_DIM = 16
@@ -88,7 +88,7 @@ def _transformer(task: QSTR, planted: Any) -> Any:
       input_dim=task.input_dim,
       r_a=float(np.linalg.norm(network.a)),
       R_w=float(np.linalg.norm(network.W)),
-      r_QK=task.resolved_code_dim * alpha,
+      r_QK=task.resolved_code_dim * alpha,  # the (2, 1) norm, as Theorem 10 has it
       r_z=1.0,
     )
     return guarantees.transformer_guarantee(

@@ -488,3 +488,5 @@ def test_legend_and_exponents_stay_within_the_figure(models):
     for line in legend.get_lines()
   ]
   assert len(set(looks)) == len(looks) > 2 * len(models)
+  many = "exponents in summary.json" in {t.get_text() for t in figure.axes[0].texts}
+  assert many == (len(models) == 12)

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,20 +67,33 @@ def _seeds():
   return Seeds(task_key, trial_key)
 
 
-def test_blind_heads_see_nothing_of_data_they_do_not_average():
-  """Scores of a query at i >= N/2 do not depend on tokens."""
-  trial = trial_of("--attention=blind", "--heads=1")
+def test_blind_heads_attend_without_regard_to_data():
+  """At i >= N/2 the weights do not depend on tokens, as the model computes them."""
+  trial = trial_of("--attention=blind", "--heads=2")
   seeds = _seeds()
   world = trial.world(seeds)
   params = trial.train(trial.init(seeds), world, 1).params
   sample = trial.task.sample(jax.random.key(3), world.planted, 2)
-  z = np.asarray(trial.task.encode(world.planted, sample))
-  scores = np.einsum("nid,de,nje->nij", z, params["W_QK"][0], z)
-  changed = z.copy()
-  changed[..., : trial.task.token_dim] *= -2
-  other = np.einsum("nid,de,nje->nij", changed, params["W_QK"][0], changed)
-  np.testing.assert_allclose(scores[:, 3:], other[:, 3:], rtol=1e-5, atol=1e-6)
-  assert np.max(np.abs(scores[:, :3] - other[:, :3])) > 1e-3
+  z = trial.task.encode(world.planted, sample)
+  d, (_, N, D) = trial.task.token_dim, z.shape
+
+  def averages(z):
+    """Of codes, which are the weights' alone."""
+    heads = []
+
+    def watch(call, arguments, keywords, context):
+      if context.module.name == "hidden":
+        heads.append(arguments[0])
+      return call(*arguments, **keywords)
+
+    with nn.intercept_methods(watch):
+      trial.model.apply({"params": params}, z)
+    return np.asarray(heads[0]).reshape(2, N, 2, D)[..., d:]
+
+  before, after = averages(z), averages(z.at[..., :d].multiply(-2.0))
+  first = -(-N // 2) - 1
+  np.testing.assert_allclose(before[:, first:], after[:, first:], rtol=1e-4, atol=1e-5)
+  assert np.max(np.abs(before[:, :first] - after[:, :first])) > 1e-3
 
 
 def test_rate_falls_over_the_steps_of_a_trial():
@@ -93,7 +107,7 @@ def test_rate_falls_over_the_steps_of_a_trial():
     (["--heads=0"], "num_heads: got 0"),
     (["--attention=dense"], "attention: got 'dense', takes one of separate, full, blind"),
     (["--sparsity=4", "--length=8"], "sparsity: got 4, takes less than length/2"),
-    (["--steps=5"], "max_samples: got 80"),
+    (["--steps=5"], "steps: got 5, takes at least check_every = 10"),
   ],
 )
 def test_bad_flags_are_refused(arguments, expected):

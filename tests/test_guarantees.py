@@ -295,12 +295,11 @@ def test_complexity_of_a_class_is_below_its_bound():
   found = np.mean(np.max(signs @ losses.T, axis=1)) / n
   bound = guarantees.rademacher_bound(lambda eps: math.log(1 / eps + 1), n, tau)
   assert 0 < found <= bound
-  # The gap to the mean over fresh draws, for the best of all w.
-  x, y = rng.uniform(-1, 1, (2000, n)), rng.uniform(-1, 1, (2000, n))
-  some = w[::20]
-  losses = np.minimum((some[:, None, None] * x - y) ** 2, tau)
-  gaps = np.max(np.mean(losses, axis=(1, 2))[:, None] - np.mean(losses, axis=2), axis=0)
-  assert np.mean(gaps > guarantees.deviation(found, n, tau, 0.1)) <= 0.1
+
+
+def test_deviation():
+  found = guarantees.deviation(0.1, 200, 2.0, 0.1)
+  assert found == pytest.approx(0.2 + 3 * 2 * math.sqrt(math.log(20) / 400))
 
 
 def test_what_is_cut_away_is_bounded():
@@ -316,6 +315,24 @@ def test_what_is_cut_away_is_bounded():
     squares = (prediction - y) ** 2
     away = np.mean(squares - np.minimum(squares, tau))
     assert away <= guarantees.cut_away(growth, d, moments, tau)
+
+
+def test_what_is_cut_away_term_by_term():
+  growth = guarantees.Growth(slope=1.5, offset=0.7, num_tokens=16, encoding=2.0)
+  moments = guarantees.Moments(C_x=0.8, C_y=1.3, s=2.0)
+  d = 4
+  r = math.log(16) / 2
+  squares = 2.0 + 16 ** (1 / (2 * r)) * 4 * r * 0.8 * d
+  fourth = 2 * 1.3 * 16 + 2 * (0.7 + 1.5 * math.sqrt(squares)) ** 2
+  tau = 3000.0
+  of_labels = math.exp(-math.sqrt(tau / (4 * math.e * 1.3)) / 2)
+  rho = ((math.sqrt(tau) / 2 - 0.7) / 1.5) ** 2 - 2.0
+  of_prediction = 16 * math.exp(-rho / (2 * 0.8 * math.e * d))
+  assert 0.1 < of_labels / of_prediction < 1e4  # both count
+  expected = fourth * math.sqrt(of_labels + of_prediction)
+  assert guarantees.cut_away(growth, d, moments, tau) == pytest.approx(expected)
+  # Where a bound's order is below 1 the chance is at most 1.
+  assert guarantees.cut_away(growth, d, moments, 10.0) == pytest.approx(fourth)
 
 
 @pytest.mark.parametrize("num_samples", [10, 10_000, 10**12])
@@ -357,6 +374,35 @@ def test_guarantees_add_up_and_fall_with_n():
   assert own.failure == pytest.approx(0.05 + (8 * n) ** -0.5)
 
 
+def test_transformers_grow_as_their_guarantee_assumes(monkeypatch):
+  seen = []
+  plain = guarantees.truncation
+
+  def keep(growth, *rest):
+    seen.append(growth)
+    return plain(growth, *rest)
+
+  monkeypatch.setattr(guarantees, "truncation", keep)
+  guarantees.transformer_guarantee(
+    OWN, length=8, token_dim=2, encoding=3.0, num_samples=10**6
+  )
+  (growth,) = seen
+  assert (growth.num_tokens, growth.encoding) == (8, 3.0)
+  # Both heads at one token, all of W along what they give.
+  z = ball(np.random.default_rng(8), OWN.input_dim, 2.5)
+  heads = np.append(np.tile(z, OWN.num_heads), 0.0)
+  joined = np.zeros((OWN.width, len(heads)))
+  joined[0] = OWN.R_w * heads / np.linalg.norm(heads)
+  a = np.zeros(OWN.width)
+  a[0] = OWN.r_a
+  scores = np.zeros((OWN.num_heads, OWN.input_dim, OWN.input_dim))
+  value = predict_transformer(a, joined, scores, np.tile(z, (3, 1)))
+  assert value == pytest.approx(growth.slope * 2.5)
+  joined[0] = OWN.R_w * np.append(np.zeros(len(heads) - 1), 1.0)
+  value = predict_transformer(a, joined, scores, 0 * np.tile(z, (3, 1)))
+  assert value == pytest.approx(growth.offset)
+
+
 def test_recurrent_predictions_grow_as_their_guarantee_assumes(monkeypatch):
   seen = []
   plain = guarantees.truncation
@@ -373,6 +419,9 @@ def test_recurrent_predictions_grow_as_their_guarantee_assumes(monkeypatch):
   )
   assert found.risk > found.estimation > 0
   (growth,) = seen
+  assert (growth.num_tokens, growth.encoding) == (1, 2.0)
+  assert growth.slope == pytest.approx(R**3)
+  assert growth.offset == pytest.approx(math.sqrt(2) * r_h * R**3 + R**2 + R**3)
   rng = np.random.default_rng(7)
   largest = 0.0
   for _ in range(3000):

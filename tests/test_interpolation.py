@@ -34,7 +34,7 @@ def test_it_interpolates_within_lemma_36(n):
     assert found.network.W.shape == (n, D)
     assert found.separation.holds
     if np.sum(y**2) <= 6 * n:  # Lemma 36, with its proof's constants
-      assert found.squared_norm <= 182 * n**3
+      assert found.squared_norm <= 115 * n**3
 
 
 def test_line_is_linear_between_points_and_within_lemma_38():
@@ -48,7 +48,7 @@ def test_line_is_linear_between_points_and_within_lemma_38():
     found = np.maximum(t[:, None] * w + b, 0) @ a
     np.testing.assert_allclose(found, np.interp(t, z[order], y[order]), atol=1e-9)
     eps = min(1.0, np.min(np.diff(np.sort(z))))
-    bound = 22 * np.linalg.norm(y) * math.sqrt(n + np.sum(z**2)) / eps
+    bound = 8 * math.sqrt(3) * np.linalg.norm(y) * math.sqrt(n + np.sum(z**2)) / eps
     assert np.sum(a**2) + np.sum(w**2) + np.sum(b**2) <= bound
     np.testing.assert_allclose(np.sum(a**2), np.sum(w**2) + np.sum(b**2))
 

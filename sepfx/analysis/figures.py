@@ -120,7 +120,7 @@ def sample_complexity(
 
 
 def style_of(k: int) -> dict[str, Any]:
-  """The style of a figure's k-th series; they repeat after 32."""
+  """The style of a figure's k-th series; markers repeat after 32, lines after 8."""
   fill = _FILLS[k // len(STYLES) % len(_FILLS)]
   return {**STYLES[k % len(STYLES)], "fillstyle": fill}
 
@@ -278,7 +278,7 @@ def _write_exponents(axis, exponents, against) -> None:
     one = f"{e['series']}: {value}"
     lines += [one] if len(one) <= _PANEL_LETTERS else [f"{e['series']}:", f"   {value}"]
   if len(lines) > _PANEL_LINES:
-    lines = [f"{lines[0]}: see summary.json"]
+    lines = ["exponents in summary.json"]
   # Room for them above the data: they must not cover it.
   low, high = axis.get_ylim()
   axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))

@@ -96,7 +96,8 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     title=f"q = {summary['sparsity']}, d = {summary['token_dim']}",
   )  # fmt: skip
   axis.set_xticks(x)
-  axis.set_ylim(0, 1.05 * _VARIANCE)
+  worst = max(max(cell["risks"]) for cell in summary["cells"])
+  axis.set_ylim(0, 1.05 * max(_VARIANCE, worst))
   axis.grid(alpha=0.25)
   axis.legend(frameon=False, fontsize=8, loc="upper right")
   return figure

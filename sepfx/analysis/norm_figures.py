@@ -44,17 +44,15 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     ("recurrent_samples", "recurrent, simple-1STR (Theorem 7)", STYLES[1]),
   ):
     asked.plot(lengths, [own[name] for own in summary["lengths"]], **style, label=label)
-  asked.set(xlabel="length N", ylabel="prompts n that a bound asks for",
-            title="before half of uniform attention's risk is promised")  # fmt: skip
+  asked.set(xlabel="length N", ylabel="prompts n",
+            title="n that promises half of uniform attention's risk")  # fmt: skip
   n = [own["samples"] for own in summary["memorised"]]
-  values = {name: [own[name] for own in summary["memorised"]] for name in ("low", "high")}
+  low, high = ([own[name] for own in summary["memorised"]] for name in ("low", "high"))
   median = [own["median"] for own in summary["memorised"]]
   norms.plot(n, median, **STYLES[0], label="memorises n labels: median, 5% to 95%")
-  norms.fill_between(
-    n, values["low"], values["high"], color=STYLES[0]["color"], alpha=0.2
-  )
+  norms.fill_between(n, low, high, color=STYLES[0]["color"], alpha=0.2)
   bound = [own["bound"] for own in summary["memorised"]]
-  norms.plot(n, bound, color="black", linestyle=":", label="182 n^3 (Lemma 36)")
+  norms.plot(n, bound, color="black", linestyle=":", label="115 n^3 (Lemma 36)")
   for k, own in enumerate(summary["lengths"][::2]):
     style = STYLES[1 + k % (len(STYLES) - 1)]
     norms.axhline(own["slots_squared_norm"], color=style["color"],

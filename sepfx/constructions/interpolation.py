@@ -47,7 +47,7 @@ class Interpolation(NamedTuple):
 
   @property
   def squared_norm(self) -> float:
-    """||a||^2 + ||W||_F^2 + ||b||^2; at most 182 n^3 where ||y||^2 <= 6 n (Lemma 36)."""
+    """||a||^2 + ||W||_F^2 + ||b||^2; at most 115 n^3 where ||y||^2 <= 6 n (Lemma 36)."""
     return sum(float(np.sum(np.square(leaf))) for leaf in self.network)
 
 
@@ -69,7 +69,7 @@ def fit_line(
   """Lemma 38: g(t) = sum_j a_j relu(w_j t + b_j) with g(z_i) = y_i.
 
   g is linear between neighbouring z. ||a||^2 and ||w||^2 + ||b||^2 are made equal, which
-  is their least sum over the scale that a ReLU leaves free. It is at most 22 ||y||
+  is their least sum over the scale that a ReLU leaves free. It is at most 8 sqrt(3) ||y||
   sqrt(n + ||z||^2) / eps if no two z are closer than eps <= 1.
 
   Args:

@@ -102,9 +102,9 @@ def _of(name: str) -> bool:
 def slot_memory(task: QSTR, planted: Planted, *, radius: float) -> SlotMemory:
   """Builds a network that computes <u, x_t> at each position, up to rounding.
 
-  What the lower bound on the width (Proposition 8) asks for is also enough, up to a
-  constant: slot k keeps v_k = <u, x_k> + 2 r. With g_k the inner product of the
-  position's code and code k, which is 1 or at most 1/2, and |<u, x>| <= r,
+  The width that Proposition 8 asks for is also enough, up to a logarithm. Slot k keeps
+  v_k = <u, x_k> + 2 r. With g_k the inner product of the position's code and code k,
+  which is 1 or at most 1/2, and |<u, x>| <= r,
 
     relu(<u, x> + 2 r - 6 r (1 - g_k)) = v_k 1[g_k = 1].
 

@@ -80,7 +80,7 @@ class TransformerClass(NamedTuple):
         + H D_e^2 log(1 + 8 sqrt(H) r_QK r_z^3 r_a R_w / eps).
 
     The proposition has a minimum of its second term and another one, with a constant
-    that it takes from elsewhere; the minimum is smaller than either.
+    that it takes from elsewhere. Either is a bound.
     """
     H, D = self.num_heads, self.input_dim
     # A quarter of eps for a and for (W, b), a half for the scores.

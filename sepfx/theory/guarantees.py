@@ -61,7 +61,8 @@ def rademacher_bound(log_covering: LogCovering, num_samples: int, tau: float) ->
   since the loss moves by at most 2 sqrt(tau) times what f does.
 
   Args:
-    log_covering: of the class, of a distance that is the largest over the sample.
+    log_covering: of the class, of a distance that is the largest over the sample: a sum
+      of terms p log(1 + c / eps), whose root is convex.
     num_samples: n.
     tau: bound on the loss.
   """
@@ -70,7 +71,7 @@ def rademacher_bound(log_covering: LogCovering, num_samples: int, tau: float) ->
   # Down to where 4 a is of no account, whatever tau is.
   ends = np.geomspace(1e-100 * tau, tau, 4001)
   rates = np.sqrt([log_covering(end / (2 * math.sqrt(tau))) for end in ends])
-  # The integrand is convex, so the trapezoidal rule lies above its integral.
+  # Of a convex integrand the trapezoidal rule lies above the integral.
   below = scipy.integrate.cumulative_trapezoid(rates, ends, initial=0)
   return float(np.min(4 * ends + 12 / math.sqrt(num_samples) * (below[-1] - below)))
 
@@ -141,8 +142,7 @@ def truncation(
   while above(low) <= 0:
     low -= 1
   # The upper end of the last bracket, so that the bound holds there.
-  root, found = scipy.optimize.bisect(above, low, high, xtol=1e-6, full_output=True)
-  require(found.converged, "num_samples", num_samples, "a number that has a truncation")
+  root = scipy.optimize.bisect(above, low, high, xtol=1e-6)
   return math.exp(root + 1e-6)
 
 

@@ -1,7 +1,7 @@
 """Floors under the risk of qSTR: Propositions 3, 8 and 21, Theorem 6.
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Without hidden
-constants: docs/differences.md says where a printed statement and its proof differ. Labels
+constants: docs/errata.md says where a printed statement and its proof differ. Labels
 have variance 1 (a linear link), but in Propositions 3 and 21, where they have variance 2
 at the positions i >= N/2, counted from 1, and the others are left out.
 """

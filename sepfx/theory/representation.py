@@ -16,6 +16,9 @@ import numpy as np
 from sepfx.errors import require
 from sepfx.theory.lower_bounds import least_norm
 
+# Of n^3 in Lemma 36: ||z||^2 <= 3 n, ||y||^2 <= 6 n and gaps of sqrt(pi) / (3 n^2).
+_MEMORY = 8 * math.sqrt(3) * math.sqrt(24) * 3 / math.sqrt(math.pi)
+
 
 def attention_error(
   length: int, radius: float, alpha: float, sparsity: int, token_dim: int
@@ -42,7 +45,7 @@ def retrieval_squared_norm(
   """||Theta_QK||_F^2 = q d_e alpha^2 of Lemma 11, at alpha = 2 q log(.) / d.
 
   It is 4 q^3 d_e log(.)^2 / d^2. Theorem 4 has q^2 / d in its place, which is smaller
-  by the factor q / d once logarithms are left out.
+  by the factor q / d, once logarithms are left out and where q > d.
 
   Args:
     sparsity: q.
@@ -112,6 +115,7 @@ def printed_recurrent_size(
   """The network of Proposition 28's proof: Lemmas 22 to 25 and Proposition 26.
 
   Products of codes are sums of d_e approximators of two inputs each, and so are gates.
+  The read-out has the transition's accuracy, of which the proof needs half.
   `sepfx.constructions.recurrent_retrieval` needs none of them for codes of signs.
 
   Args:
@@ -151,8 +155,10 @@ def printed_recurrent_size(
     + units * (2 * gate.norm**2 + eps_h**2 / 2)
     + 2 * units
   )
-  of_network = (r_a / math.sqrt(width)) ** 2 + width * r_w**2 * 6 * units
-  total = 3 * squares + of_network + 12 * units
+  # The network is read behind a layer that adds, whose rows have norm sqrt(2).
+  of_network = r_a**2 / width + 2 * width * r_w**2
+  # Both states pass through three layers: 4, 8 and 8 units, of which 2 are in `squares`.
+  total = 3 * squares + of_network + 18 * units
   return Size((m_1, m_2, 2.0 * units), 2 * of_transition + of_read_out, total)
 
 
@@ -163,7 +169,10 @@ def dense_parameters(widths: tuple[float, ...]) -> float:
 
 
 def line_squared_norm(y: np.ndarray, z: np.ndarray, eps: float) -> float:
-  """22 ||y|| sqrt(n + ||z||^2) / eps, which suffices for `fit_line` (Lemma 38).
+  """8 sqrt(3) ||y|| sqrt(n + ||z||^2) / eps, which suffices for `fit_line` (Lemma 38).
+
+  With w = 1 its network has ||a|| <= 4 ||y|| / eps and ||w||^2 + ||b||^2 <=
+  3 (n + ||z||^2); balanced, the sum is twice the product of both norms.
 
   Args:
     y: the values at n >= 2 points.
@@ -171,14 +180,16 @@ def line_squared_norm(y: np.ndarray, z: np.ndarray, eps: float) -> float:
     eps: at most 1.
   """
   require(0 < eps <= 1, "eps", eps, "a number above 0 and at most 1")
-  return 22 * float(np.linalg.norm(y)) * math.sqrt(len(z) + float(np.sum(z**2))) / eps
+  size = len(z) + float(np.sum(z**2))
+  return 8 * math.sqrt(3 * size) * float(np.linalg.norm(y)) / eps
 
 
 def memorising_squared_norm(num_samples: float, depth: int = 2) -> float:
   """What suffices to fit n samples and learn nothing (Lemma 36, proof of Theorem 9).
 
-  182 n^3 on the event of Lemma 37 with ||y||^2 <= 6 n. A read-out of L_y > 2 layers has
-  a twice, for both signs of its output, and 2 (L_y - 2) numbers that pass them on.
+  115 n^3 on the event of Lemma 37 with ||y||^2 <= 6 n: `line_squared_norm` there. A
+  read-out of L_y > 2 layers has a twice, for both signs of its output, and 2 (L_y - 2)
+  numbers that pass them on.
 
   Args:
     num_samples: n.
@@ -186,16 +197,17 @@ def memorising_squared_norm(num_samples: float, depth: int = 2) -> float:
   """
   require(depth >= 2, "depth", depth, "an integer >= 2")
   if depth == 2:
-    return 182 * num_samples**3
+    return _MEMORY * num_samples**3
   # 2 ||a||^2 and ||(W, b)||^2 are made equal again.
-  return math.sqrt(2) * 182 * num_samples**3 + 2 * (depth - 2)
+  return math.sqrt(2) * _MEMORY * num_samples**3 + 2 * (depth - 2)
 
 
 def generalising_squared_norm(length: int, risk: float, depth: int = 2) -> float:
   """What a recurrent network needs for a risk on 1STR: L_y (L ||U||_F)^(2/L_y).
 
-  Theorem 9's other side: the inequality of the means over the L_y matrices that lead
-  from states to predictions, with the corrected norm of Proposition 8.
+  Theorem 9's other side, for states of norm at most 1 (section 5.2): the inequality of
+  the means over the L_y matrices that lead from states to predictions, with the
+  corrected norm of Proposition 8.
 
   Args:
     length: N.
@@ -214,5 +226,5 @@ def memorised_samples(length: int, risk: float, depth: int = 2) -> float:
   """
   room = generalising_squared_norm(length, risk, depth)
   if depth == 2:
-    return (room / 182) ** (1 / 3)
-  return max(0.0, (room - 2 * (depth - 2)) / (math.sqrt(2) * 182)) ** (1 / 3)
+    return (room / _MEMORY) ** (1 / 3)
+  return max(0.0, (room - 2 * (depth - 2)) / (math.sqrt(2) * _MEMORY)) ** (1 / 3)
