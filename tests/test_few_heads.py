@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 
 from experiments import few_heads, study
 from sepfx import InvalidSetting
@@ -167,10 +168,11 @@ def test_risks_stand_beside_the_floor_of_their_attention():
 
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path, monkeypatch):
-  flags.FLAGS(["few_heads"])
-  monkeypatch.setattr(flags.FLAGS, "output_dir", str(tmp_path / "run"))
+  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
   chosen = few_heads.STUDY.chosen([*SMALL, "--heads=1", "--num_trials=2"])
-  study.run(few_heads.STUDY, chosen)
+  with flagsaver.flagsaver():
+    flags.FLAGS(["few_heads", "--quiet", f"--output_dir={tmp_path / 'run'}"])
+    study.run(few_heads.STUDY, chosen)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["attention"] for cell in summary["cells"]] == ["separate", "full", "blind"]
   assert all(0 < cell["risk"] < 4 for cell in summary["cells"])
