@@ -26,10 +26,10 @@ from experiments import command_line
 from experiments.report import Report, leave
 from sepfx.analysis.norm_figures import draw_norms
 from sepfx.constructions import interpolator, recurrent_retrieval, slot_memory
-from sepfx.constructions.retrieval import lemma_11_alpha
+from sepfx.constructions.classes import class_of, retrieval_class
 from sepfx.errors import require
 from sepfx.tasks import QSTR, shared
-from sepfx.theory import covering, guarantees, representation
+from sepfx.theory import guarantees, representation
 
 flags.DEFINE_list("lengths", ["8", "16", "32", "64", "128", "256", "512"], "N.")
 flags.DEFINE_list(
@@ -59,69 +59,31 @@ def of_length(length: int) -> dict[str, Any]:
   task = QSTR(**fields)
   task.check_draw(key[None])
   planted = task.init(key)
+  d, risk = FLAGS.token_dim, (1 - 1 / length) / 2
   label_radius = math.sqrt(2 * math.log(_PROMPTS * length))
   slots = slot_memory(task, planted, radius=label_radius).balanced()
-  risk = (1 - 1 / length) / 2
-  simple = QSTR(**fields, indices=shared)
-  recurrent = _recurrent(simple, planted)
+  radius = guarantees.token_radius(_LARGEST * length, d)
+  built = recurrent_retrieval(QSTR(**fields, indices=shared), planted, radius=radius)
+  recurrent = class_of(built, length)
+
+  def of_transformer(n: int) -> guarantees.Guarantee:
+    radius = guarantees.token_radius(n * length, d)
+    own = retrieval_class(task, planted, radius=radius, eps=_EPS)
+    return guarantees.guarantee(
+      own, token_dim=d, encoding=2.0 * d, num_samples=n, eps=_EPS
+    )
+
+  def of_recurrent(n: int) -> guarantees.Guarantee:
+    return guarantees.guarantee(recurrent, token_dim=d, encoding=2.0, num_samples=n)
+
   return {
     "length": length,
-    "transformer_samples": guarantees.samples_for(risk, _transformer(task, planted)),
-    "recurrent_samples": guarantees.samples_for(risk, recurrent),
+    "transformer_samples": guarantees.samples_for(risk, of_transformer),
+    "recurrent_samples": guarantees.samples_for(risk, of_recurrent),
     "slots_squared_norm": slots.squared_norm,
     "least_squared_norm": representation.generalising_squared_norm(length, risk, 3),
     "memorised_samples": representation.memorised_samples(length, risk, 3),
   }
-
-
-def _transformer(task: QSTR, planted: Any) -> Any:
-  network = task.link.two_layer(planted.link, 1, task.token_dim)
-  assert network is not None
-
-  def guarantee(n: int) -> guarantees.Guarantee:
-    radius = guarantees.token_radius(n * task.length, task.token_dim)
-    # The encoding of the theory has the prefactor; the scores are the same.
-    alpha = lemma_11_alpha(task, network, radius, _EPS) / task.token_dim
-    own = covering.TransformerClass(
-      num_heads=1,
-      width=len(network.a),
-      input_dim=task.input_dim,
-      r_a=float(np.linalg.norm(network.a)),
-      R_w=float(np.linalg.norm(network.W)),
-      r_QK=task.resolved_code_dim * alpha,  # the (2, 1) norm, as Theorem 10 has it
-      r_z=1.0,
-    )
-    return guarantees.transformer_guarantee(
-      own,
-      length=task.length,
-      token_dim=task.token_dim,
-      encoding=2.0 * task.token_dim,
-      num_samples=n,
-      eps=_EPS,
-    )
-
-  return guarantee
-
-
-def _recurrent(task: QSTR, planted: Any) -> Any:
-  radius = guarantees.token_radius(_LARGEST * task.length, task.token_dim)
-  built = recurrent_retrieval(task, planted, radius=radius)
-  leaves = jax.tree.leaves(built.params)
-  squares = sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in leaves)
-  transition = sum(leaf.size for leaf in jax.tree.leaves(built.params["forward"]))
-  total = sum(leaf.size for leaf in leaves)
-  own = covering.RecurrentClass(
-    length=task.length,
-    alpha=0.0,
-    R=math.sqrt(squares),
-    r_h=built.model.radius,
-    r_z=1.0,
-    transition=(3, transition),
-    read_out=(4, total - 2 * transition),
-  )
-  return lambda n: guarantees.recurrent_guarantee(
-    own, token_dim=task.token_dim, encoding=2.0, num_samples=n
-  )
 
 
 def memorised(num_samples: int) -> dict[str, float]:

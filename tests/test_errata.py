@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sepfx.theory.covering import TransformerClass
-from sepfx.theory.guarantees import transformer_guarantee
+from sepfx.theory.guarantees import guarantee
 
 
 def relu(x):
@@ -22,10 +22,10 @@ def test_predictions_grow_with_the_square_of_the_weights():
   squares = [(c * a @ relu(c * W @ h + c * b)) ** 2 for c in (1.0, 2.0)]
   assert squares[1] / squares[0] == pytest.approx(2**4)
   # The loss is cut accordingly, where Theorem 10 with its constants is asked.
-  own = TransformerClass(1, 5, 3, r_a=10.0, R_w=10.0, r_QK=1.0, r_z=1.0)
+  own = TransformerClass(8, 1, 5, 3, r_a=10.0, R_w=10.0, r_QK=1.0, r_z=1.0)
   taus = [
-    transformer_guarantee(
-      own._replace(r_a=c * 10, R_w=c * 10), length=8, token_dim=3, encoding=2.0,
+    guarantee(
+      own._replace(r_a=c * 10, R_w=c * 10), token_dim=3, encoding=2.0,
       num_samples=10**9,
     ).tau
     for c in (1.0, 2.0)

@@ -66,7 +66,7 @@ def test_packing_of_a_ball_by_greedy_choice():
 
 
 OWN = covering.TransformerClass(
-  num_heads=2, width=3, input_dim=4, r_a=1.5, R_w=2.0, r_QK=1.2, r_z=1.7
+  length=8, num_heads=2, width=3, input_dim=4, r_a=1.5, R_w=2.0, r_QK=1.2, r_z=1.7
 )
 
 
@@ -133,7 +133,7 @@ def test_transformers_move_as_their_cover_says():
 
 def test_functions_that_differ_are_no_more_than_the_cover_allows():
   """A packing at 2 eps is no larger than a cover at eps."""
-  own = covering.TransformerClass(1, 1, 1, r_a=1.0, R_w=1.0, r_QK=1.0, r_z=1.0)
+  own = covering.TransformerClass(8, 1, 1, 1, r_a=1.0, R_w=1.0, r_QK=1.0, r_z=1.0)
   rng = np.random.default_rng(2)
   z = np.linspace(-1, 1, 9)
   prompts = np.stack(np.meshgrid(z, z), axis=-1).reshape(-1, 2)
@@ -309,16 +309,16 @@ def test_what_is_cut_away_is_bounded():
   x = rng.normal(size=(200_000, d))
   y = x[:, 0]
   prediction = 0.5 + 0.8 * np.linalg.norm(x, axis=1)
-  growth = guarantees.Growth(slope=0.8, offset=0.5, num_tokens=1, encoding=0.0)
+  growth = covering.Growth(slope=0.8, offset=0.5, num_tokens=1)
   moments = guarantees.Moments()
   for tau in (0.5, 2.0, 10.0, 40.0):
     squares = (prediction - y) ** 2
     away = np.mean(squares - np.minimum(squares, tau))
-    assert away <= guarantees.cut_away(growth, d, moments, tau)
+    assert away <= guarantees.cut_away(growth, 0.0, d, moments, tau)
 
 
 def test_what_is_cut_away_term_by_term():
-  growth = guarantees.Growth(slope=1.5, offset=0.7, num_tokens=16, encoding=2.0)
+  growth = covering.Growth(slope=1.5, offset=0.7, num_tokens=16)
   moments = guarantees.Moments(C_x=0.8, C_y=1.3, s=2.0)
   d = 4
   r = math.log(16) / 2
@@ -330,20 +330,20 @@ def test_what_is_cut_away_term_by_term():
   of_prediction = 16 * math.exp(-rho / (2 * 0.8 * math.e * d))
   assert 0.1 < of_labels / of_prediction < 1e4  # both count
   expected = fourth * math.sqrt(of_labels + of_prediction)
-  assert guarantees.cut_away(growth, d, moments, tau) == pytest.approx(expected)
+  assert guarantees.cut_away(growth, 2.0, d, moments, tau) == pytest.approx(expected)
   # Where a bound's order is below 1 the chance is at most 1.
-  assert guarantees.cut_away(growth, d, moments, 10.0) == pytest.approx(fourth)
+  assert guarantees.cut_away(growth, 2.0, d, moments, 10.0) == pytest.approx(fourth)
 
 
 @pytest.mark.parametrize("num_samples", [10, 10_000, 10**12])
 @pytest.mark.parametrize("s", [1.0, 2.0])
 def test_truncation_is_the_smallest(num_samples, s):
-  growth = guarantees.Growth(3.0, 1.0, 16, 2.0)
+  growth = covering.Growth(3.0, 1.0, 16)
   moments = guarantees.Moments(s=s)
-  tau = guarantees.truncation(growth, 4, moments, num_samples)
+  tau = guarantees.truncation(growth, 2.0, 4, moments, num_samples)
   aim = num_samples**-0.5
-  assert guarantees.cut_away(growth, 4, moments, tau) <= aim
-  assert guarantees.cut_away(growth, 4, moments, tau * 0.9999) > aim
+  assert guarantees.cut_away(growth, 2.0, 4, moments, tau) <= aim
+  assert guarantees.cut_away(growth, 2.0, 4, moments, tau * 0.9999) > aim
 
 
 def test_normal_tokens_have_the_moments_that_are_assumed():
@@ -357,9 +357,7 @@ def test_normal_tokens_have_the_moments_that_are_assumed():
 
 def test_guarantees_add_up_and_fall_with_n():
   found = [
-    guarantees.transformer_guarantee(
-      OWN, length=8, token_dim=2, encoding=3.0, num_samples=n, eps=0.01
-    )
+    guarantees.guarantee(OWN, token_dim=2, encoding=3.0, num_samples=n, eps=0.01)
     for n in (10**6, 10**10, 10**14)
   ]
   for own in found:
@@ -371,23 +369,14 @@ def test_guarantees_add_up_and_fall_with_n():
   r_z = math.sqrt(3 * math.e * 2 * math.log(8 * n) + 3)
   complexity = guarantees.rademacher_bound(OWN._replace(r_z=r_z).log_covering, n, own.tau)
   assert own.estimation == guarantees.deviation(complexity, n, own.tau, 0.05)
+  moments = guarantees.Moments()
+  assert own.tau == guarantees.truncation(OWN.growth, 3.0, 2, moments, n)
   assert own.failure == pytest.approx(0.05 + (8 * n) ** -0.5)
 
 
-def test_transformers_grow_as_their_guarantee_assumes(monkeypatch):
-  seen = []
-  plain = guarantees.truncation
-
-  def keep(growth, *rest):
-    seen.append(growth)
-    return plain(growth, *rest)
-
-  monkeypatch.setattr(guarantees, "truncation", keep)
-  guarantees.transformer_guarantee(
-    OWN, length=8, token_dim=2, encoding=3.0, num_samples=10**6
-  )
-  (growth,) = seen
-  assert (growth.num_tokens, growth.encoding) == (8, 3.0)
+def test_transformers_grow_as_their_guarantee_assumes():
+  growth = OWN.growth
+  assert growth.num_tokens == 8
   # Both heads at one token, all of W along what they give.
   z = ball(np.random.default_rng(8), OWN.input_dim, 2.5)
   heads = np.append(np.tile(z, OWN.num_heads), 0.0)
@@ -403,23 +392,13 @@ def test_transformers_grow_as_their_guarantee_assumes(monkeypatch):
   assert value == pytest.approx(growth.offset)
 
 
-def test_recurrent_predictions_grow_as_their_guarantee_assumes(monkeypatch):
-  seen = []
-  plain = guarantees.truncation
-
-  def keep(growth, *rest):
-    seen.append(growth)
-    return plain(growth, *rest)
-
-  monkeypatch.setattr(guarantees, "truncation", keep)
+def test_recurrent_predictions_grow_as_their_guarantee_assumes():
   R, r_h, widths = 1.6, 2.0, (7, 3, 2, 1)
   own = covering.RecurrentClass(8, 0.1, R, r_h, 1.0, (2, 20), (3, 40))
-  found = guarantees.recurrent_guarantee(
-    own, token_dim=2, encoding=2.0, num_samples=10**8
-  )
+  found = guarantees.guarantee(own, token_dim=2, encoding=2.0, num_samples=10**8)
   assert found.risk > found.estimation > 0
-  (growth,) = seen
-  assert (growth.num_tokens, growth.encoding) == (1, 2.0)
+  growth = own.growth
+  assert growth.num_tokens == 1
   assert growth.slope == pytest.approx(R**3)
   assert growth.offset == pytest.approx(math.sqrt(2) * r_h * R**3 + R**2 + R**3)
   rng = np.random.default_rng(7)
@@ -436,9 +415,7 @@ def test_recurrent_predictions_grow_as_their_guarantee_assumes(monkeypatch):
 
 def test_samples_that_a_guarantee_asks_for():
   def of(n):
-    return guarantees.transformer_guarantee(
-      OWN, length=8, token_dim=2, encoding=3.0, num_samples=n, eps=0.01
-    )
+    return guarantees.guarantee(OWN, token_dim=2, encoding=3.0, num_samples=n, eps=0.01)
 
   n = guarantees.samples_for(0.5, of)
   assert of(round(n)).risk < 0.5 <= of(round(0.998 * n)).risk

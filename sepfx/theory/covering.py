@@ -34,10 +34,25 @@ def ball_log_packing(dimension: int, eps: float) -> float:
   return dimension * math.log1p(2 / eps)
 
 
+class Growth(NamedTuple):
+  """|prediction| <= offset + slope max ||z||, over so many tokens.
+
+  Attributes:
+    slope: of the largest norm of an encoded token.
+    offset: what is left without one.
+    num_tokens: over how many the largest is.
+  """
+
+  slope: float
+  offset: float
+  num_tokens: int
+
+
 class TransformerClass(NamedTuple):
   """Transformers of one layer with bounded weights (Proposition 17).
 
   Attributes:
+    length: N.
     num_heads: H.
     width: m, of the read-out.
     input_dim: D_e, of encoded tokens.
@@ -47,6 +62,7 @@ class TransformerClass(NamedTuple):
     r_z: bound on the norm of encoded tokens.
   """
 
+  length: int
   num_heads: int
   width: int
   input_dim: int
@@ -60,6 +76,12 @@ class TransformerClass(NamedTuple):
     """m (H D_e + 2) + H D_e^2."""
     H, D = self.num_heads, self.input_dim
     return self.width * (H * D + 2) + H * D**2
+
+  @property
+  def growth(self) -> Growth:
+    """r_a R_w (1 + sqrt(H) max_l ||z_l||) bounds predictions (proof of Lemma 20)."""
+    offset = self.r_a * self.R_w
+    return Growth(math.sqrt(self.num_heads) * offset, offset, self.length)
 
   def read_out_change(self, of_a: float, of_w: float) -> float:
     """How much f_2NN moves if its layers do so by these norms (Lemma 14).
@@ -163,6 +185,14 @@ class RecurrentClass(NamedTuple):
   def num_parameters(self) -> int:
     """p, of two transitions and the read-out."""
     return 2 * self.transition[1] + self.read_out[1]
+
+  @property
+  def growth(self) -> Growth:
+    """R^L ||(h, h, z)|| + R^2 + ... + R^L bounds predictions (proof of Lemma 34)."""
+    depth, _ = self.read_out
+    slope = self.R**depth
+    biases = sum(self.R**j for j in range(2, depth + 1))
+    return Growth(slope, math.sqrt(2) * self.r_h * slope + biases, 1)
 
   def networks(self) -> tuple[NetworkClass, NetworkClass]:
     """The classes of transitions and of read-outs, with the norms of their inputs."""

@@ -18,7 +18,7 @@ import scipy.integrate
 import scipy.optimize
 
 from sepfx.errors import require
-from sepfx.theory.covering import LogCovering, RecurrentClass, TransformerClass
+from sepfx.theory.covering import Growth, LogCovering, RecurrentClass, TransformerClass
 
 
 class Moments(NamedTuple):
@@ -87,53 +87,46 @@ def deviation(rademacher: float, num_samples: int, tau: float, delta: float) -> 
   return 2 * rademacher + chance
 
 
-class Growth(NamedTuple):
-  """|prediction| <= offset + slope max ||z||, over so many tokens.
-
-  Attributes:
-    slope: of the largest norm of an encoded token.
-    offset: what is left without one.
-    num_tokens: over how many the largest is.
-    encoding: squared norm of a token's encoding: ||z||^2 = ||x||^2 + encoding.
-  """
-
-  slope: float
-  offset: float
-  num_tokens: int
-  encoding: float
-
-
 def largest_moment(num_tokens: int, token_dim: int, C_x: float = 1.0) -> float:
   """Bounds E[max_l ||x_l||^4]^(1/2) by N^(1/(2 r)) 4 r C_x d, at its best r >= 1."""
   r = max(1.0, math.log(num_tokens) / 2)
   return num_tokens ** (1 / (2 * r)) * 4 * r * C_x * token_dim
 
 
-def cut_away(growth: Growth, token_dim: int, moments: Moments, tau: float) -> float:
+def cut_away(
+  growth: Growth, encoding: float, token_dim: int, moments: Moments, tau: float
+) -> float:
   """Bounds the risk less the risk cut at tau (proofs of Lemmas 20 and 34).
 
   It is E[D^4]^(1/2) P(D >= sqrt(tau))^(1/2), with D the error of the prediction: y and
   the prediction both lie below sqrt(tau) / 2 unless one of them is large.
+
+  Args:
+    growth: of the predictions.
+    encoding: squared norm of a token's encoding: ||z||^2 = ||x||^2 + encoding.
+    token_dim: d.
+    moments: of Assumption 1.
+    tau: where the loss is cut.
   """
   C_x, C_y, s = moments
-  squares = growth.encoding + largest_moment(growth.num_tokens, token_dim, C_x)
+  squares = encoding + largest_moment(growth.num_tokens, token_dim, C_x)
   fourth = 2 * C_y * 4**s + 2 * (growth.offset + growth.slope * math.sqrt(squares)) ** 2
   order = (tau / (4 * math.e * C_y)) ** (1 / s)
   of_labels = math.exp(-order / 2) if order >= 1 else 1.0
   radius = max(0.0, math.sqrt(tau) / 2 - growth.offset) / growth.slope
-  rest = math.sqrt(max(0.0, radius**2 - growth.encoding))
+  rest = math.sqrt(max(0.0, radius**2 - encoding))
   of_prediction = tail(rest, growth.num_tokens, token_dim, C_x)
   return fourth * math.sqrt(min(1.0, of_labels + of_prediction))
 
 
 def truncation(
-  growth: Growth, token_dim: int, moments: Moments, num_samples: int
+  growth: Growth, encoding: float, token_dim: int, moments: Moments, num_samples: int
 ) -> float:
   """The smallest tau at which what is cut away is at most n^(-1/2) (Lemmas 20, 34)."""
   aim = math.log(num_samples) / 2
 
   def above(log_tau: float) -> float:
-    found = cut_away(growth, token_dim, moments, math.exp(log_tau))
+    found = cut_away(growth, encoding, token_dim, moments, math.exp(log_tau))
     return math.log(max(found, 1e-300)) + aim
 
   low = high = 0.0
@@ -166,90 +159,38 @@ class Guarantee(NamedTuple):
   failure: float
 
 
-def _guarantee(
-  log_covering: LogCovering,
-  growth: Growth,
+def guarantee(
+  own: TransformerClass | RecurrentClass,
+  *,
   token_dim: int,
-  moments: Moments,
+  encoding: float,
   num_samples: int,
-  length: int,
-  eps: float,
-  delta: float,
+  eps: float = 0.0,
+  moments: Moments | None = None,
+  delta: float = 0.05,
 ) -> Guarantee:
+  """Theorems 10 and 7 without hidden constants, for a class that has the construction.
+
+  Args:
+    own: the class; r_z is replaced by the one of Lemma 12.
+    token_dim: d.
+    encoding: squared norm of a token's encoding, ||z||^2 = ||x||^2 + encoding:
+      (q + 1) d / q, or q + 1 without the prefactor.
+    num_samples: n.
+    eps: eps_2NN of Assumption 2.
+    moments: of Assumption 1.
+    delta: share of the failure that concentration may have.
+  """
   require(eps >= 0, "eps", eps, "a number >= 0")
-  tau = truncation(growth, token_dim, moments, num_samples)
-  complexity = rademacher_bound(log_covering, num_samples, tau)
+  moments = moments or Moments()
+  num_tokens = num_samples * own.length
+  r_x = token_radius(num_tokens, token_dim, moments.C_x)
+  own = own._replace(r_z=math.sqrt(r_x**2 + encoding))
+  tau = truncation(own.growth, encoding, token_dim, moments, num_samples)
+  complexity = rademacher_bound(own.log_covering, num_samples, tau)
   estimation = deviation(complexity, num_samples, tau, delta)
   parts = 4 * eps, estimation, num_samples**-0.5
-  failure = delta + (num_samples * length) ** -0.5
-  return Guarantee(sum(parts), *parts, tau, failure)
-
-
-def transformer_guarantee(
-  own: TransformerClass,
-  *,
-  length: int,
-  token_dim: int,
-  encoding: float,
-  num_samples: int,
-  eps: float = 0.0,
-  moments: Moments | None = None,
-  delta: float = 0.05,
-) -> Guarantee:
-  """Theorem 10 without hidden constants, for a class that has the construction.
-
-  Args:
-    own: the class; r_z is replaced by the one of Lemma 12.
-    length: N.
-    token_dim: d.
-    encoding: squared norm of a token's encoding: (q + 1) d / q, or q + 1 without the
-      prefactor.
-    num_samples: n.
-    eps: eps_2NN of Assumption 2.
-    moments: of Assumption 1.
-    delta: share of the failure that concentration may have.
-  """
-  moments = moments or Moments()
-  r_x = token_radius(num_samples * length, token_dim, moments.C_x)
-  own = own._replace(r_z=math.sqrt(r_x**2 + encoding))
-  slope = own.r_a * own.R_w
-  growth = Growth(math.sqrt(own.num_heads) * slope, slope, length, encoding)
-  return _guarantee(
-    own.log_covering, growth, token_dim, moments, num_samples, length, eps, delta
-  )
-
-
-def recurrent_guarantee(
-  own: RecurrentClass,
-  *,
-  token_dim: int,
-  encoding: float,
-  num_samples: int,
-  eps: float = 0.0,
-  moments: Moments | None = None,
-  delta: float = 0.05,
-) -> Guarantee:
-  """Theorem 7 without hidden constants, for a class that has the construction.
-
-  Args:
-    own: the class; r_z is replaced by the one of Lemma 12.
-    token_dim: d.
-    encoding: squared norm of a token's encoding: q + 1.
-    num_samples: n.
-    eps: eps_2NN of Assumption 2.
-    moments: of Assumption 1.
-    delta: share of the failure that concentration may have.
-  """
-  moments = moments or Moments()
-  r_x = token_radius(num_samples * own.length, token_dim, moments.C_x)
-  own = own._replace(r_z=math.sqrt(r_x**2 + encoding))
-  depth, R = own.read_out[0], own.R
-  slope = R**depth
-  offset = math.sqrt(2) * own.r_h * slope + sum(R**j for j in range(2, depth + 1))
-  growth = Growth(slope, offset, 1, encoding)
-  return _guarantee(
-    own.log_covering, growth, token_dim, moments, num_samples, own.length, eps, delta
-  )
+  return Guarantee(sum(parts), *parts, tau, delta + num_tokens**-0.5)
 
 
 def samples_for(risk: float, guarantee_of: Callable[[int], Guarantee]) -> float:
