@@ -7,6 +7,7 @@ from sepfx.training.optimizers import (
   FromOptax,
   adam_with_kernel_decay,
   optimizer,
+  penalised,
   projected,
 )
 from sepfx.training.risks import (
@@ -38,6 +39,7 @@ __all__ = [
   "adam_with_kernel_decay",
   "averaged_risk",
   "optimizer",
+  "penalised",
   "pointwise_risk",
   "population_risk",
   "probe_key",

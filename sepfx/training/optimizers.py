@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from sepfx import specifications
@@ -193,6 +194,38 @@ def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
   return FromOptax(specification.name, rate, tuple(fields.items()))
 
 
+def penalised(
+  optimizer: optax.GradientTransformation | AdamW, l2: Callable[[Any], Any]
+) -> optax.GradientTransformation:
+  """An optimizer that adds the gradient of a penalty on all squared parameters.
+
+  With a penalty that falls, each a little after the last, it follows the path of
+  penalised minimisers from small norms to large ones. `ERM` that watches the training
+  loss ends where the path first has a loss below its threshold eps. Where the loss is
+  convex and the penalty falls slowly, its weights have the least norm of all whose loss
+  is at most eps. That is (2.4) of the main paper, which takes eps above the least loss.
+  Where it is not convex, they are some point of that loss, and nothing says that its
+  norm is the least.
+
+  Args:
+    optimizer: makes the steps.
+    l2: number of steps taken -> the penalty's factor, at least 0.
+  """
+  inner = optax.with_extra_args_support(optimizer)
+
+  def init(params):
+    return jnp.int32(0), inner.init(params)
+
+  def update(grads, state, params=None, **extra):
+    step, own = state
+    factor = 2 * l2(step)
+    grads = jax.tree.map(lambda grad, value: grad + factor * value, grads, params)
+    steps, own = inner.update(grads, own, params, **extra)
+    return steps, (step + 1, own)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
 def projected(
   optimizer: optax.GradientTransformation | AdamW,
   projection: Callable[[Any], Any],
@@ -201,7 +234,8 @@ def projected(
 
   With the projection onto a norm ball, from `optax.projections` for instance, it is
   projected gradient descent for the constrained empirical risk minimiser (section 2
-  of the main paper).
+  of the main paper). Its limit is that minimiser where the loss is convex, and a
+  stationary point of the constrained problem at most where it is not.
 
   Args:
     optimizer: makes the step.
