@@ -46,7 +46,7 @@ class Settings(sample_complexity.Settings):
 def summarise_run(run: study.Run) -> dict:
   risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
   own = levels.levels_of(run.chosen)
-  return summarise_best(run.records, own, run.checks(), risk)
+  return summarise_best(run.records, own, run.checks(), risk, run.against)
 
 
 STUDY = study.Study(
@@ -56,6 +56,7 @@ STUDY = study.Study(
   draw=lambda _, summary: best_figures.best_rates(summary),
   table=best_tables.best_rates,
   output_dir="runs/best_rate",
+  along_any_axis=True,
   chosen_from="learning_rate",
   check=sample_complexity.check,
   search=lambda cells, chosen: Pilots(cells, chosen.one("num_trials")),

@@ -8,21 +8,30 @@ import rich.table
 
 from experiments.tables import exponent
 from sepfx.analysis import Level
+from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
 
 
 def best_rates(summary: dict) -> list[Any]:
   """The best rate of each series at each length, and how n grows, by level."""
   parts: list[Any] = []
+  against = summary["against"]
+  letter = letter_of(against)
   for level in (Level(**own) for own in summary["levels"]):
     parts.append(f"\nTraining prompts until the test MSE is below {level}:")
     table = rich.table.Table(
-      "model", "N", "best rate", "n", "each half\nchooses", "choice\nflatters", "reached"
+      "model",
+      letter,
+      "best rate",
+      "n",
+      "each half\nchooses",
+      "choice\nflatters",
+      "reached",
     )
     for entry in at_level(summary["best"], level):
-      table.add_row(entry["series"], str(entry["length"]), *_best(entry))
+      table.add_row(entry["series"], str(entry[against]), *_best(entry))
     parts.append(table)
-    parts += [_growth(entry) for entry in at_level(summary["exponents"], level)]
+    parts += [_growth(entry, letter) for entry in at_level(summary["exponents"], level)]
   parts.append(
     "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
     "> : some trials spent their budget. Halves: each chooses, the other reports. "
@@ -32,10 +41,12 @@ def best_rates(summary: dict) -> list[Any]:
   return parts
 
 
-def _growth(entry: dict) -> str:
-  """How n grows with N, and what speaks against calling that a power law."""
-  over = ", ".join(f"{length:g}" for length in entry["over"])
-  text = f"{entry['series']}: n ~ N^c, c = {exponent(entry)} over N = {over}: "
+def _growth(entry: dict, letter: str) -> str:
+  """How n grows with N, say, and what speaks against calling that a power law."""
+  over = ", ".join(f"{place:g}" for place in entry["over"])
+  text = (
+    f"{entry['series']}: n ~ {letter}^c, c = {exponent(entry)} over {letter} = {over}: "
+  )
   text += entry["verdict"]
   if entry["edge"]:
     text += "; some n are upper bounds"

@@ -16,15 +16,17 @@ from experiments.settings import Chosen, Common, setting
 from sepfx import models
 from sepfx.analysis import figures, summarise
 from sepfx.ensembles import TASK_DRAWS
+from sepfx.errors import require
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
+from sepfx.tasks.links import Link, ReLUTeacher
 from sepfx.training import Online, Trial
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.
 _OF_QSTR = (
-  "token_dim", "sparsity", "link", "codes", "code_dim", "max_length", "places",
-  "encoding_prefactor",
+  "token_dim", "sparsity", "link", "link_width", "codes", "code_dim", "max_length",
+  "places", "encoding_prefactor",
 )  # fmt: skip
 
 
@@ -69,6 +71,7 @@ class Settings(Common):
   token_dim: int = setting(10, "d.")
   sparsity: int = setting(1, "q, number of tokens a label depends on.")
   link: str = setting("linear", f"g of those tokens: {', '.join(LINKS)}.")
+  link_width: int | None = setting(None, "m_g, units of relu_teacher; none for its own.")
   num_parameters: int | None = setting(
     None, "About how many parameters a model has, its widths scaled; none for its own."
   )
@@ -80,7 +83,7 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   if settings.task in _TASKS:
-    link = LINKS[one_of(settings, "link", LINKS)]
+    link = _link(settings)
     task = made_from(settings, QSTR, link=link, indices=_TASKS[settings.task])
   else:
     task = named_task(settings, _TASKS, _OF_QSTR)
@@ -94,6 +97,16 @@ def build(settings: Settings) -> Trial:
     thresholds=levels.thresholds(settings, test_task),
   )
   return protocol.trial(task, test_task, model_from(settings, task), settings.model)
+
+
+def _link(settings: Settings) -> Link:
+  link, width = LINKS[one_of(settings, "link", LINKS)], settings.link_width
+  if width is None:
+    return link
+  takes = f"none with the link {link.name}, which has no units"
+  require(isinstance(link, ReLUTeacher), "link_width", width, takes)
+  require(width >= 1, "link_width", width, "an integer >= 1")
+  return ReLUTeacher(width)
 
 
 def summarise_run(run: study.Run) -> dict:

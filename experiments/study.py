@@ -181,6 +181,8 @@ def run(study: Study, chosen: Chosen) -> None:
   require(1 <= count <= _MAX_TRIALS, "num_trials", count, takes)
   against = study.along_any_axis or FLAGS.against == "length"
   require(against, "against", FLAGS.against, "length: this figure is along that alone")
+  takes = "another axis: the study chooses a value of this one"
+  require(FLAGS.against != study.chosen_from, "against", FLAGS.against, takes)
   stop = running.start(card.made(study.output_dir, chosen))
   console = running.console()
   own = study.cells(chosen)

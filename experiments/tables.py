@@ -9,6 +9,7 @@ from typing import Any
 import rich.table
 
 from sepfx.analysis import Level
+from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
 
 
@@ -33,7 +34,7 @@ def means(summary: dict) -> list[Any]:
       shown.add_row("c", *(exponent(fitted.get(name)) for name in names))
     parts.append(shown)
     parts += _ratios(at_level(summary["ratios"], level))
-  letter = "N" if against == "length" else against
+  letter = letter_of(against)
   text = "Mean [95% interval] over trials."
   if summary["exponents"]:
     text += f" c is the exponent of n ~ {letter}^c."

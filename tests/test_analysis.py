@@ -331,7 +331,7 @@ def test_figure_against_another_axis():
     "0.001", "0.003", "0.01",
   ]  # fmt: skip
   (exponents,) = counts.texts
-  assert exponents.get_text().startswith("n ~ x^c\na: c = ")
+  assert exponents.get_text().startswith("n ~ learning_rate^c\na: c = ")
   assert losses.get_title() == "test loss at learning_rate = 0.01"
   assert len(losses.lines) == 3 + 2  # trials, the threshold, uniform attention
   assert legend_labels(figure)[0] == "a"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from numpy.lib import recfunctions
 
 import sepfx
 from benchmarks import choice
@@ -233,10 +234,10 @@ def n_of(model, length, rate):
   return 100 * length**1.5 * (1 if rate == 1e-3 else 8)
 
 
-def summary_of(own):
+def summary_of(own, against="length"):
   count = len(own.table)
   checks = Checks(*(np.full(count, v) for v in (64, 64, 12_800)))
-  return summarise_best(own, [Level(0.5)], checks, np.full(count, 0.9))
+  return summarise_best(own, [Level(0.5)], checks, np.full(count, 0.9), against)
 
 
 def test_summary_says_rates_edges_and_bounds():
@@ -257,6 +258,23 @@ def test_summary_says_rates_edges_and_bounds():
   assert (one["series"], one["verdict"]) == ("transformer", "nearly independent of N")
   assert (two["series"], two["verdict"]) == ("ffn", "grows")
   assert two["low"] < 1.5 < two["high"]
+
+
+def test_another_axis_stands_where_the_length_does():
+  own = records(n_of)
+  renamed = recfunctions.rename_fields(own.table, {"length": "token_dim"})
+  lengths = np.full(len(renamed), 8)
+  other = recfunctions.append_fields(renamed, "length", lengths, usemask=False)
+  coordinates = ("task", "model", "length", "token_dim", "learning_rate")
+  found = summary_of(Records(other, coordinates, {}), "token_dim")
+  plain = summary_of(own)
+  assert [e["mean"] for e in found["best"]] == [e["mean"] for e in plain["best"]]
+  assert [e["token_dim"] for e in found["best"]] == [e["length"] for e in plain["best"]]
+  assert found["exponents"][0]["verdict"] == "nearly independent of d"
+  figure = best_figures.best_rates(json.loads(json.dumps(found)))
+  assert figure.axes[1].get_xlabel() == "dimension d"
+  text = " ".join(str(part) for part in best_rate.STUDY.table(found))
+  assert "n ~ d^c" in text
 
 
 def test_summary_where_no_rate_reached():
@@ -339,7 +357,7 @@ def test_table_marks_bounds_and_coarse_means():
     "restricted": True,
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
   }  # fmt: skip
-  assert best_tables._growth(growth) == (
+  assert best_tables._growth(growth, "N") == (
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
     "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
     "(a straight line: p = 0.012)"

@@ -101,6 +101,8 @@ def _fresh_flags():
     (["--optimizer=adamw:rate=1"], "takes the fields learning_rate, .* of adamw"),
     (["--task=qstrs"], "task: got 'qstrs', takes qstr, simple_qstr, package"),
     (["--link=cubic"], "link: got 'cubic', takes one of linear, mean"),
+    (["--link_width=4"], "link_width: got 4, takes none with the link linear"),
+    (["--link=relu_teacher", "--link_width=0"], "link_width: got 0, takes an integer"),
     (["--codes=morse"], "codes: got 'morse', takes one of rademacher"),
     (["--task_draw=once"], "task_draw: got 'once', takes one of per_trial, shared"),
     (["--test_distribution=odd"], "test_distribution: got 'odd', takes one of matched"),

@@ -100,6 +100,14 @@ def test_values_that_are_no_numbers_keep_their_order():
   assert [cell.trial.task.code_dim for cell in cells] == [8, 8, None, None]
 
 
+def test_units_of_a_teacher_are_an_axis():
+  own = ("--link=relu_teacher", "--link_width=2,16", "--thresholds=0.01")
+  cells = cells_of("--models=tests.small:Linear", "--lengths=4", *own)
+  assert [cell.coordinates["link_width"] for cell in cells] == [2, 16]
+  assert [cell.trial.task.link.width for cell in cells] == [2, 16]
+  assert all(cell.trial.test_task.link == cell.trial.task.link for cell in cells)
+
+
 def test_a_field_of_the_specification_is_that_models_own():
   cells = cells_of("--models=transformer:num_heads=2,ffn,transformer", "--lengths=4")
   assert [cell.coordinates["model"] for cell in cells] == [

@@ -21,6 +21,7 @@ from sepfx.analysis.figures import (
   line_with_intervals,
 )
 from sepfx.analysis.levels import Level
+from sepfx.analysis.series import label_of
 from sepfx.analysis.summary import at_level
 
 # The rate that all architectures are trained at in the publication.
@@ -29,7 +30,7 @@ _EDGE: Mapping[str, Any] = {**BOUND, "marker": r"$\Downarrow$"}
 
 
 def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
-  """Draws n against N at each series' best rate, and below it that rate.
+  """Draws n against N, or another axis, at each series' best rate, and that rate below.
 
   Args:
     summary: of `sepfx.analysis.best_summary.summarise_best`.
@@ -41,6 +42,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     tried. Below, the best rate, hollow at an edge.
   """
   levels = [Level(**own) for own in summary["levels"]]
+  against = summary["against"]
   names = list(dict.fromkeys(entry["series"] for entry in summary["best"]))
   styles = {name: STYLES[k % len(STYLES)] for k, name in enumerate(names)}
   figure = matplotlib.figure.Figure(
@@ -52,20 +54,20 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   for level, upper, lower in zip(levels, *axes, strict=True):
     best = at_level(summary["best"], level)
     cells = at_level(summary["cells"], level)
-    places = np.array(sorted({entry["length"] for entry in best}))
+    places = np.array(sorted({entry[against] for entry in best}))
     for k, (name, style) in enumerate(styles.items()):
       shift = aside(places, True, k - (len(styles) - 1) / 2)
       own = [entry for entry in best if entry["series"] == name]
-      line_with_intervals(figure, upper, own, "length", shift, style)
+      line_with_intervals(figure, upper, own, against, shift, style)
       edge = [entry for entry in own if entry["edge"]]
-      x = shift([entry["length"] for entry in edge])
+      x = shift([entry[against] for entry in edge])
       n = [entry["mean"] if entry["low"] is None else entry["low"] for entry in edge]
       draw_arrows(figure, upper, x, n, _EDGE, style["color"], points=-18)
       at_published = [
         c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
       ]
-      _draw_faintly(figure, upper, at_published, shift, style)
-      _draw_rates(lower, own, shift, style)
+      _draw_faintly(figure, upper, at_published, against, shift, style)
+      _draw_rates(lower, own, against, shift, style)
     for axis in (upper, lower):
       axis.set(xscale="log", yscale="log")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
@@ -80,7 +82,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     lower.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
     label_logarithmic(upper.yaxis)
-    lower.set(xlabel="length N", ylabel="best learning rate")
+    lower.set(xlabel=label_of(against), ylabel="best learning rate")
   figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
   return figure
@@ -94,19 +96,19 @@ def _leave_room(axis) -> None:
   axis.set_ylim(low / wider, high * wider)
 
 
-def _draw_faintly(figure, axis, cells, shift, style) -> None:
-  x = shift([cell["length"] for cell in cells])
+def _draw_faintly(figure, axis, cells, against, shift, style) -> None:
+  x = shift([cell[against] for cell in cells])
   axis.plot(
     x, [cell["mean"] for cell in cells], **style, linewidth=1, markersize=4, alpha=0.3
   )
   spent = [cell for cell in cells if cell["restricted"]]
-  x, n = shift([cell["length"] for cell in spent]), [cell["mean"] for cell in spent]
+  x, n = shift([cell[against] for cell in spent]), [cell["mean"] for cell in spent]
   draw_arrows(figure, axis, x, n, {**BOUND, "alpha": 0.3}, style["color"], points=24)
 
 
-def _draw_rates(axis, entries, shift, style) -> None:
+def _draw_rates(axis, entries, against, shift, style) -> None:
   known = [entry for entry in entries if entry[RATE] is not None]
-  x, rates = shift([e["length"] for e in known]), [e[RATE] for e in known]
+  x, rates = shift([e[against] for e in known]), [e[RATE] for e in known]
   line = {k: style[k] for k in ("color", "linestyle")}
   axis.plot(x, rates, **line, linewidth=1)
   for at, entry in zip(x, known, strict=True):

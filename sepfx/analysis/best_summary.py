@@ -12,7 +12,7 @@ from sepfx.analysis.bounded import CONFIDENCE
 from sepfx.analysis.levels import Level
 from sepfx.analysis.passages import COARSE, Checks, bounds_of, cell_means
 from sepfx.analysis.scaling import fit_exponent, local_exponents, straightness
-from sepfx.analysis.series import series
+from sepfx.analysis.series import letter_of, series
 from sepfx.analysis.summary import at_level, json_values, of_level
 from sepfx.ensembles import Records
 
@@ -26,7 +26,11 @@ _MARKS = ("coarse", "edge", "restricted")
 
 
 def summarise_best(
-  records: Records, levels: Sequence[Level], checks: Checks, uniform_risk: np.ndarray
+  records: Records,
+  levels: Sequence[Level],
+  checks: Checks,
+  uniform_risk: np.ndarray,
+  against: str = "length",
 ) -> dict[str, Any]:
   """Chooses each series' best learning rate at each length and level.
 
@@ -35,6 +39,7 @@ def summarise_best(
     levels: what was to be reached.
     checks: how first passages were looked for, of each row.
     uniform_risk: risk of uniform attention, [rows]; NaN where there is no such line.
+    against: the numeric column in place of the length N, if it is another one.
 
   Returns:
     JSON values. `cells`: for each level, series, length and rate what
@@ -48,17 +53,17 @@ def summarise_best(
     `restricted` where some n that it was fitted over is so. All intervals have the level
     `confidence`.
   """
-  names = series(records, ("length", RATE))
+  names = series(records, (against, RATE))
   cells, best, exponents = [], [], []
   for level in levels:
     passages = of_level(records, level, uniform_risk)
     for name in dict.fromkeys(names[passages].tolist()):
       chosen = passages & (names == name)
       used = np.zeros_like(chosen)  # those at the best rates
-      for length in np.unique(records.table["length"][chosen]).tolist():
-        at = chosen & (records.table["length"] == length)
+      for place in np.unique(records.table[against][chosen]).tolist():
+        at = chosen & (records.table[against] == place)
         own, own_checks = records.table[at], checks.at(at)
-        head = {"series": name, "model": own["model"][0].item(), "length": length}
+        head = {"series": name, "model": own["model"][0].item(), against: place}
         head |= level.named
         rates, which = np.unique(own[RATE], return_inverse=True)
         reached = own["outcome"] == "reached"
@@ -67,14 +72,15 @@ def summarise_best(
         entry = _best(rates.tolist(), trials)
         best.append({**head, **entry})
         used |= at & (records.table[RATE] == entry[RATE])
-      exponent = _exponent(records.table[used], checks.at(used))
+      exponent = _exponent(records.table[used], checks.at(used), against)
       if exponent is not None:
         over = [e for e in at_level(best, level) if e["series"] == name]
-        over = [e for e in over if e["length"] in exponent["over"]]
+        over = [e for e in over if e[against] in exponent["over"]]
         marks = {mark: any(e[mark] for e in over) for mark in _MARKS}
         exponents.append({"series": name, **level.named, **exponent, **marks})
   return {
     "confidence": CONFIDENCE,
+    "against": against,
     "levels": [level._asdict() for level in levels],
     "repetitions": _REPETITIONS,
     "seed": _SEED,
@@ -84,10 +90,10 @@ def summarise_best(
   }
 
 
-def verdict(low: float, high: float) -> str:
-  """What an exponent's interval says of the growth of n with N."""
+def verdict(low: float, high: float, letter: str = "N") -> str:
+  """What an exponent's interval says of the growth of n with N, or another quantity."""
   if high < _BORDER:
-    return "nearly independent of N"
+    return f"nearly independent of {letter}"
   return "grows" if low > _BORDER else "not settled"
 
 
@@ -118,18 +124,19 @@ def _rates(own: np.ndarray, checks: Checks, given_up: np.ndarray) -> list[dict[s
   return found
 
 
-def _exponent(own: np.ndarray, checks: Checks) -> dict[str, Any] | None:
-  """How n grows with the length over these trials."""
+def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] | None:
+  """How n grows with the length, or what else it is held against, over these trials."""
   reached = own["outcome"] == "reached"
   bounds = bounds_of(own["samples"], reached, checks)
-  found = fit_exponent(own["length"], bounds, reached)
+  x = own[against]
+  found = fit_exponent(x, bounds, reached)
   if found is None:
     return None
-  local = local_exponents(own["length"], bounds, reached)
+  local = local_exponents(x, bounds, reached)
   return {
     **json_values(found._asdict()),
-    "verdict": verdict(found.low, found.high),
-    "straight": json_values({"p": straightness(own["length"], bounds)})["p"],
+    "verdict": verdict(found.low, found.high, letter_of(against)),
+    "straight": json_values({"p": straightness(x, bounds)})["p"],
     "local": [json_values(each._asdict()) for each in local],
   }
 

@@ -15,7 +15,7 @@ import matplotlib.transforms
 import numpy as np
 
 from sepfx.analysis.levels import Level
-from sepfx.analysis.series import series
+from sepfx.analysis.series import label_of, letter_of, series
 from sepfx.analysis.summary import at_level, of_level
 from sepfx.ensembles import Records
 
@@ -51,9 +51,6 @@ _HANDLE_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.08, 0.21
 _LEGEND_LINES = 4
 # Characters and lines of small type that a panel has room for.
 _PANEL_LETTERS, _PANEL_LINES = 52, 16
-
-# What stands on an axis, where a letter of the papers does.
-_LABELS = {"length": "length N", "sparsity": "sparsity q", "token_dim": "dimension d"}
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -255,7 +252,7 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
   axis.set(
     xscale="log" if logarithmic else "linear",
     yscale="log",
-    xlabel=_LABELS.get(against, against.replace("_", " ")),
+    xlabel=label_of(against),
     ylabel="training prompts n",
     title=title,
   )
@@ -269,8 +266,7 @@ def _write_exponents(axis, exponents, against) -> None:
   """Writes them above the data."""
   if not exponents:
     return
-  letter = _LABELS.get(against, "x").rpartition(" ")[2]
-  lines = [f"n ~ {letter}^c"]
+  lines = [f"n ~ {letter_of(against)}^c"]
   for e in exponents:
     interval = "" if e["low"] is None else f" [{e['low']:.2f}, {e['high']:.2f}]"
     coarse = ", coarse" if e["coarse"] else ""
@@ -350,11 +346,10 @@ def _draw_losses(
       fontsize=8,
       annotation_clip=False,
     )
-  letter = "N" if against == "length" else against
   axis.set(
     xlabel="training prompts",
     ylabel="test MSE",
-    title=f"test loss at {letter} = {place:g}",
+    title=f"test loss at {letter_of(against)} = {place:g}",
   )
   axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
   axis.grid(alpha=0.25)

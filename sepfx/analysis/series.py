@@ -11,6 +11,24 @@ from sepfx.ensembles import Records
 
 # Columns in which runs that are drawn together may differ, without being other cells.
 BUDGETS = ("max_samples", "max_steps", "check_every")
+# What stands on an axis, with a letter of the papers.
+_LABELS = {
+  "length": "length N",
+  "sparsity": "sparsity q",
+  "token_dim": "dimension d",
+  "num_heads": "heads H",
+  "link_width": "width of the link m_g",
+}
+
+
+def label_of(axis: str) -> str:
+  """What stands on an axis: "length N"."""
+  return _LABELS.get(axis, axis.replace("_", " "))
+
+
+def letter_of(axis: str) -> str:
+  """The papers' letter for an axis: "N". Its name if it has none."""
+  return _LABELS.get(axis, axis).rpartition(" ")[2]
 
 
 def series(records: Records, against: Collection[str]) -> np.ndarray:
