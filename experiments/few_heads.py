@@ -17,18 +17,15 @@ from typing import Any
 import rich.table
 
 from experiments import study
-from experiments.parts import made_from, one_of, optimizer_from
+from experiments.parts import made_from, one_of, optimizer_from, over_all_steps
 from experiments.settings import Common, setting
 from experiments.tables import interval_text
 from sepfx.analysis.heads import draw_heads, summarise_heads
-from sepfx.errors import require
 from sepfx.models import Transformer
 from sepfx.tasks import FewHeads
-from sepfx.training import Online, Trial, projected
+from sepfx.training import Trial, projected
 
 _ATTENTION = ("separate", "full", "blind")
-# Never reached: trials use their whole budget.
-_NEVER = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +50,6 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   attention = one_of(settings, "attention", _ATTENTION)
-  steps, every = settings.steps, settings.check_every
-  require(steps >= every, "steps", steps, f"at least check_every = {every}")
   task = made_from(settings, FewHeads)
   d = task.token_dim
 
@@ -68,14 +63,8 @@ def build(settings: Settings) -> Trial:
     width=settings.width,
     parametrization="separate" if attention == "separate" else "full",
   )
-  protocol = made_from(
-    settings,
-    Online,
-    optimizer=projected(optimizer, blinded) if attention == "blind" else optimizer,
-    thresholds=(_NEVER,),
-    max_samples=settings.steps * settings.batch_size,
-    screen=False,
-  )
+  own = projected(optimizer, blinded) if attention == "blind" else optimizer
+  protocol = over_all_steps(settings, own)
   return protocol.trial(task, task, model, "transformer")
 
 

@@ -1,0 +1,132 @@
+"""Risks of recurrent networks against their width, beside Proposition 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sepfx.analysis.bounded import Bounds
+from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.statistics import student_interval
+from sepfx.analysis.summary import json_values
+from sepfx.ensembles import Records
+from sepfx.theory.lower_bounds import least_norm, least_width, memory_risk
+
+# Risks below which the smallest width is looked for.
+THRESHOLDS = (0.5, 0.1)
+# The task that the proposition is about.
+_BOUNDED = "qstr"
+
+
+def summarise_widths(records: Records) -> dict[str, Any]:
+  """Summarises trials by their risk at the end.
+
+  Args:
+    records: of axes `task`, `model`, `length` and `units`, with the probe `memory`.
+
+  Returns:
+    `cells`: for each task, model, N and d_h the trials' `risks`, their mean `risk` with
+    its 95% Student-t interval `risk_low`, `risk_high`, None where a trial diverged, the
+    mean L ||U||_F as `frobenius`, and the largest L ||U||_op as `operator`. On 1STR
+    also `least_units`, the d_h that the proposition asks for at this mean risk and that
+    operator norm; `least_frobenius`, likewise L ||U||_F; and `memory`, the risk of a
+    memory of d_h labels. None on simple-1STR, of which it says nothing.
+    `smallest`: for each task, model and threshold the smallest d_h whose risk is below
+    it. `lengths` has for each N the trials' `own` smallest d_h, None where there is none
+    up to `largest`; their geometric mean `units`, None where no trial got below; and
+    `restricted` where some did not, so that it is a lower bound. On 1STR `least_units`
+    is the proposition's bound at the threshold and the largest L ||U||_op of the
+    networks that got below, and `memory_units` the least d_h of a memory. `c` is the
+    exponent of d_h ~ N^c with its interval `low`, `high`: a width is known to lie
+    between two that were tried.
+  """
+  probes = records.probes
+  assert probes is not None
+  cells = [_cell(probes[at], head) for head, at in _groups(probes)]
+  smallest = []
+  for task in dict.fromkeys(probes["task"].tolist()):
+    for model in dict.fromkeys(probes["model"][probes["task"] == task].tolist()):
+      own = probes[(probes["task"] == task) & (probes["model"] == model)]
+      for threshold in THRESHOLDS:
+        head = {"task": task, "model": model, "threshold": threshold}
+        smallest.append({**head, **_smallest(own, task, threshold)})
+  return {"cells": cells, "smallest": smallest}
+
+
+def _groups(probes: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+  """The rows of each cell, with its coordinates."""
+  names = ["task", "model", "length", "units"]
+  keys = probes[names]
+  for key in dict.fromkeys(keys.tolist()):
+    yield dict(zip(names, key, strict=True)), keys == np.array(key, keys.dtype)
+
+
+def _cell(own: np.ndarray, head: dict[str, Any]) -> dict[str, Any]:
+  risks = own["memory_risk"].astype(float)
+  risk, low, high = student_interval(risks)
+  operator = float(np.max(own["memory_operator"]))
+  bounds: dict[str, Any] = dict.fromkeys(("least_units", "least_frobenius", "memory"))
+  if head["task"] == _BOUNDED:
+    N, numbers = head["length"], _numbers_per_unit(own)
+    bounds["memory"] = memory_risk(N, head["units"])
+    if np.isfinite(risk):
+      bounds["least_units"] = least_width(N, risk, operator) / numbers
+      bounds["least_frobenius"] = least_norm(N, risk)
+  values = {"risk": risk, "risk_low": low, "risk_high": high, "operator": operator}
+  values["frobenius"] = float(np.mean(own["memory_frobenius"]))
+  risks_or_none = [value if np.isfinite(value) else None for value in risks.tolist()]
+  return {
+    **head, "trials": len(own), "risks": risks_or_none, **json_values(values), **bounds
+  }  # fmt: skip
+
+
+def _numbers_per_unit(own: np.ndarray) -> float:
+  """How many numbers a state has for each unit: an LSTM's has two."""
+  return float(np.median(own["memory_width"] / own["units"]))
+
+
+def _smallest(own: np.ndarray, task: str, threshold: float) -> dict[str, Any]:
+  """The smallest widths of one task and model at one threshold."""
+  lengths, lower, upper, at_length = [], [], [], []
+  for N in np.unique(own["length"]).tolist():
+    here = own[own["length"] == N]
+    tried = np.unique(here["units"])
+    found, operators = [], []
+    for trial in np.unique(here["trial"]).tolist():
+      rows = here[here["trial"] == trial]
+      below = rows[rows["memory_risk"] < threshold]
+      least = int(np.min(below["units"])) if len(below) else None
+      found.append(least)
+      before = tried[tried < least] if least else tried
+      # A width is at least 1, so above one half.
+      lower.append(np.log(np.max(before, initial=0.5)))
+      upper.append(np.log(least) if least else np.inf)
+      operators += below["memory_operator"][below["units"] == least].tolist()
+    at_length += [N] * len(found)
+    known = [width for width in found if width]
+    entry = {
+      "length": N, "own": found, "largest": int(tried[-1]),
+      "units": float(np.exp(np.mean(np.log(known)))) if known else None,
+      "restricted": len(known) < len(found),
+      "least_units": None, "memory_units": None,
+    }  # fmt: skip
+    if task == _BOUNDED:
+      entry["memory_units"] = _memory_units(N, threshold)
+      if operators:
+        bound = least_width(N, threshold, max(operators))
+        entry["least_units"] = bound / _numbers_per_unit(here)
+    lengths.append(entry)
+  bounds = Bounds(np.array(lower), np.array(upper))
+  fitted = fit_exponent(np.array(at_length, float), bounds, np.isfinite(upper))
+  exponent = dict.fromkeys(("c", "low", "high"))
+  if fitted is not None:
+    ends = {"c": fitted.c, "low": fitted.low, "high": fitted.high}
+    exponent |= json_values(ends)
+  return {"lengths": lengths, **exponent}
+
+
+def _memory_units(length: int, threshold: float) -> int:
+  """The least d_h of a memory of labels whose risk is below the threshold."""
+  return next(k for k in range(length + 1) if memory_risk(length, k) < threshold)
