@@ -33,6 +33,7 @@ from sepfx.models.on_bits import OnBits
 from sepfx.models.read_out_transformer import ReadOutTransformer
 from sepfx.models.recurrent import GRU, LSTM, RNN
 from sepfx.models.residual_rnn import ResidualRNN
+from sepfx.models.tokens_first import TokensFirst
 from sepfx.models.transformer import Transformer, query_key_products
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
   "OnBits",
   "ReadOutTransformer",
   "ResidualRNN",
+  "TokensFirst",
   "Transformer",
   "build",
   "check_module",
@@ -99,6 +101,10 @@ def _ffn_widths(task: Any, k: int) -> dict[str, Any]:
   return {"hidden_widths": (-(-k * task.length * task.token_dim // 1000), k)}
 
 
+def _tokens_first_widths(_: Any, k: int) -> dict[str, Any]:
+  return {"width": k, "hidden_widths": (k,)}
+
+
 # By the kind of a task's objective.
 _PUBLISHED: dict[str, dict[str, _Published]] = {
   "regression": {
@@ -119,6 +125,10 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
     "deep_transformer": _Published(
       DeepTransformer,
       sized=lambda _, k: {"width": 4 * k, "mlp_width": 16 * k, "num_heads": 4},
+    ),
+    # With a first layer on tokens alone.
+    "tokens_first": _Published(
+      TokensFirst, lambda task: {"token_dim": task.token_dim}, sized=_tokens_first_widths
     ),
     "dense_transformer": _Published(
       DenseFirst, lambda _: {"model": Transformer()}, sized=_width

@@ -19,10 +19,12 @@ from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
 from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
+from sepfx.probes.memory import memory
 from sepfx.probes.norms import norms
 from sepfx.probes.risks import risk
 from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import span
+from sepfx.probes.stationarity import stationarity
 from sepfx.training import Probe, Seeds, Trial
 
 __all__ = [
@@ -33,10 +35,12 @@ __all__ = [
   "combined",
   "generalisation",
   "gradient",
+  "memory",
   "norms",
   "risk",
   "sharpness",
   "span",
+  "stationarity",
   "value_names",
 ]
 
@@ -47,9 +51,11 @@ _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "chain": lambda: chain,
   "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
+  "memory": lambda: memory,
   "risk": risk,
   "sharpness": sharpness,
   "span": lambda: span,
+  "stationarity": lambda: stationarity,
 }
 NAMES = tuple(_BUILT_IN)
 

@@ -1,0 +1,54 @@
+"""Risk against the number of prompts, beside the floors of Theorem 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from sepfx.analysis.figures import label_logarithmic, style_of
+
+
+def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws `sepfx.analysis.spans.summarise_spans`: risk against n, and n / (N d) above."""
+  figure = matplotlib.figure.Figure(figsize=(8, 5.2), layout="constrained")
+  axis = figure.subplots()
+  cells, size = summary["cells"], summary["size"]
+  samples = np.unique([cell["samples"] for cell in cells])
+  line = np.geomspace(samples[0] / 1.3, max(samples[-1], size), 400)
+  axis.plot(line, np.maximum(0, 1 - line / size), color="black", linewidth=1.2,
+            label="Theorem 6: 1 - n / (N d)")  # fmt: skip
+  floored = [cell for cell in cells if "own" in cell]
+  if floored:
+    x = [cell["samples"] for cell in floored]
+    for name, marker, label in (
+      ("own", "_", "the floor of the trials' own u"),
+      ("predictor", "x", "E[y | u, t, V x], which attains it"),
+    ):
+      axis.plot(x, [cell[name] for cell in floored], linestyle="none", color="black",
+                marker=marker, markersize=10, label=label)  # fmt: skip
+  for k, model in enumerate(dict.fromkeys(cell["model"] for cell in cells)):
+    own = [c for c in cells if c["model"] == model and c["risk"] is not None]
+    x, style = [cell["samples"] for cell in own], style_of(k)
+    axis.plot(x, [cell["risk"] for cell in own], **style, label=model)
+    for cell in own:
+      if cell["risk_low"] is not None:
+        ends = [cell["risk_low"], cell["risk_high"]]
+        axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=1)
+    projected = [cell for cell in own if cell.get("projected_risk") is not None]
+    if projected:
+      hollow = {**style, "linestyle": "none", "fillstyle": "none", "markersize": 10}
+      risks = [cell["projected_risk"] for cell in projected]
+      axis.plot([c["samples"] for c in projected], risks, **hollow,
+                label=f"{model}, W V in place of W")  # fmt: skip
+  axis.axhline(0.5, color="black", linestyle=":", linewidth=1)
+  axis.set(xscale="log", xlabel="training prompts n", ylabel="risk", ylim=(0, 1.5))
+  label_logarithmic(axis.xaxis)
+  above = axis.secondary_xaxis("top", functions=(lambda n: n / size, lambda r: r * size))
+  above.set_xlabel(f"n / (N d), N d = {size}")
+  label_logarithmic(above.xaxis)
+  axis.grid(alpha=0.25)
+  axis.legend(frameon=False, fontsize=8, loc="upper right")
+  return figure

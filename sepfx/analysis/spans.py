@@ -1,0 +1,124 @@
+"""Risks of networks on few prompts beside the floors of Theorem 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from sepfx.analysis.statistics import student_interval
+from sepfx.analysis.summary import json_values
+from sepfx.ensembles import Cell, Records
+from sepfx.models import TokensFirst
+from sepfx.theory.lower_bounds import span_floor, span_predictor
+
+# Risk that the number of prompts is looked for at which an architecture falls below.
+THRESHOLD = 0.5
+
+
+def floors(cell: Cell, seed: int, trial: int) -> dict[str, float]:
+  """The floors of one trial's own sample and link, and the predictor that attains them.
+
+  Args:
+    cell: of simple-qSTR or qSTR with a linear link.
+    seed: of the run.
+    trial: its index.
+
+  Returns:
+    `own`, `mean` and `worst` of `SpanFloor`. `predictor`: the risk of E[y | u, t, V x] at
+    the first position of the trial's test prompts, and `predictor_error` its standard
+    error.
+  """
+  seeds = jax.tree.map(lambda keys: keys[trial], cell.seeds(seed, trial + 1))
+  world = cell.trial.world(seeds)
+  inputs, u = np.asarray(world.sample.tokens), np.asarray(world.planted.link)
+  test = world.test
+  indices = np.asarray(test.indices)[:, 0]
+  predictions = span_predictor(inputs, u, np.asarray(test.tokens), indices)
+  errors = (predictions - np.asarray(test.labels)[:, 0]) ** 2
+  error = np.std(errors, ddof=1) / np.sqrt(len(errors))
+  return {
+    **span_floor(inputs, u)._asdict(),
+    "predictor": float(np.mean(errors)),
+    "predictor_error": float(error),
+  }
+
+
+def summarise_spans(
+  records: Records, cells: Mapping[str, Cell], seed: int
+) -> dict[str, Any]:
+  """Summarises trials on fixed samples of few prompts.
+
+  Args:
+    records: of axes `model` and `sample_size`, with the probe `stationarity`.
+    cells: by name.
+    seed: of the run, where records have none.
+
+  Returns:
+    `size`: N d. `cells`: for each model and n the trials' `risks`, their mean `risk` and
+    its 95% Student-t interval `risk_low`, `risk_high`. For `TokensFirst` also the largest
+    `gradient_ratio` and `outside_share`; the means of `projected_risk` and of the floors
+    `own`, `mean` and `worst`; `below` and `projected_below`, by how many standard errors
+    among trials the mean of the risk lies below that of the trials' own floors, 0 if it
+    does not; and `predictor_off`, the largest distance in standard errors of a trial's
+    predictor from its own floor.
+    `crossings`: for each model the least n whose mean risk is below 1/2 as `samples`,
+    None if there is none up to `largest`.
+  """
+  probes = records.probes
+  assert probes is not None
+  found = []
+  for model in dict.fromkeys(probes["model"].tolist()):
+    own = probes[probes["model"] == model]
+    for n in np.unique(own["sample_size"]).tolist():
+      rows = own[own["sample_size"] == n]
+      cell = cells[records.cell_of(rows[0])]
+      found.append({"model": model, "samples": n, **_cell(rows, cell, seed)})
+  crossings = []
+  for model in dict.fromkeys(cell["model"] for cell in found):
+    own = [cell for cell in found if cell["model"] == model]
+    below = [c["samples"] for c in own if c["risk"] and c["risk"] < THRESHOLD]
+    crossings.append(
+      {"model": model, "samples": min(below, default=None), "largest": own[-1]["samples"]}
+    )
+  task = next(iter(cells.values())).trial.task
+  size = task.length * task.token_dim
+  return {"size": size, "cells": found, "crossings": crossings}
+
+
+def _cell(rows: np.ndarray, cell: Cell, seed: int) -> dict[str, Any]:
+  risks = rows["risk"].astype(float)
+  risk, low, high = student_interval(risks)
+  values = {"risk": risk, "risk_low": low, "risk_high": high}
+  listed = [value if np.isfinite(value) else None for value in risks.tolist()]
+  found = {"trials": len(rows), "risks": listed, **json_values(values)}
+  if not isinstance(cell.trial.model, TokensFirst):
+    return found
+  seeds = rows["seed"] if "seed" in (rows.dtype.names or ()) else [seed] * len(rows)
+  lines = [
+    floors(cell, int(own), int(k)) for own, k in zip(seeds, rows["trial"], strict=True)
+  ]
+  table = {name: np.array([line[name] for line in lines]) for name in lines[0]}
+  off = np.abs(table["predictor"] - table["own"]) / table["predictor_error"]
+  projected = rows["projected_risk"].astype(float)
+  values = {name: float(np.mean(table[name])) for name in ("own", "mean", "worst")}
+  values |= {
+    "gradient_ratio": float(np.max(rows["gradient_ratio"])),
+    "outside_share": float(np.max(rows["outside_share"])),
+    "projected_risk": float(np.mean(projected)),
+    "below": _below(risks - table["own"]),
+    "projected_below": _below(projected - table["own"]),
+    "predictor": float(np.mean(table["predictor"])),
+    "predictor_off": float(np.max(off)),
+  }
+  return {**found, **json_values(values)}
+
+
+def _below(excess: np.ndarray) -> float:
+  """Standard errors by which a mean lies below 0; NaN for a single trial."""
+  if len(excess) < 2:
+    return float("nan")
+  error = np.std(excess, ddof=1) / np.sqrt(len(excess))
+  return max(0.0, float(-np.mean(excess) / error)) if error > 0 else float("nan")
