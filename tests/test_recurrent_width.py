@@ -183,6 +183,17 @@ def test_exponent_of_widths_that_are_powers_of_the_length():
   assert entry["low"] < 1 < entry["high"]
 
 
+def test_smallest_width_that_was_tried_may_do():
+  """It lies between none and that one: its logarithm is finite."""
+  risks = {
+    ("qstr", "gru", N, units): [0.4, 0.4] for N in (4, 8) for units in (2 * N, 4 * N)
+  }
+  (entry, _) = summarise_widths(records_of(risks))["smallest"]
+  assert [e["own"] for e in entry["lengths"]] == [[8, 8], [16, 16]]
+  assert np.isfinite(entry["c"])
+  assert 0 < entry["c"] < 3
+
+
 def test_figure_shows_what_was_found():
   summary = summarise_widths(records_of(RISKS))
   figure = draw_widths(summary)

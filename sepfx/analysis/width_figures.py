@@ -63,7 +63,8 @@ def _draw_risks(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) 
     if own and own[0]["memory"] is not None:
       memory = [cell["memory"] for cell in own]
       axis.plot(x, memory, color=style["color"], linestyle=":", linewidth=1)
-  axis.plot([], [], color="black", linestyle=":", label="a memory of d_h labels")
+  if any(cell["memory"] is not None for cell in cells):
+    axis.plot([], [], color="black", linestyle=":", label="a memory of d_h labels")
   axis.set(xscale="log", xlabel="width d_h", ylabel="risk", ylim=(0, 1.1))
   axis.set_xticks(units, [f"{value}" for value in units.tolist()])
   axis.minorticks_off()
@@ -92,7 +93,8 @@ def _draw_smallest(
     arrow = {"color": style["color"], "marker": r"$\uparrow$", "markersize": 12}
     at = shift([e["length"] for e in beyond])
     axis.plot(at, [1.25 * e["largest"] for e in beyond], linestyle="none", **arrow)
-    asked = [e for e in entry["lengths"] if e["least_units"]]
+    # A width is at least 1.
+    asked = [e for e in entry["lengths"] if (e["least_units"] or 0) >= 1]
     if asked:
       axis.plot(
         [e["length"] for e in asked], [e["least_units"] for e in asked], linestyle="none",
@@ -109,14 +111,16 @@ def _draw_smallest(
     axis.plot([*memories], values, color="black", linestyle=":", label="memory of labels")
   black: dict[str, Any] = {"linestyle": "none", "color": "black"}
   bar: dict[str, Any] = {"marker": "_", "markersize": 14, "markeredgewidth": 2}
-  axis.plot([], [], **black, **bar, label="Proposition 8 asks for")
+  axis.plot([], [], **black, **bar, label="Proposition 8 asks for, above 1")
   arrow = {"marker": r"$\uparrow$", "markersize": 10}
   axis.plot([], [], **black, **arrow, label="not at the largest width")
   axis.set(xscale="log", yscale="log", xlabel="length N", ylabel="d_h")
   axis.set_xticks(lengths, [f"{value}" for value in lengths.tolist()])
   axis.minorticks_off()
+  low, high = axis.get_ylim()
+  axis.set_ylim(low, high * (high / low) ** 0.9)  # room for the legend
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=7)
+  axis.legend(frameon=False, fontsize=7, loc="upper left")
 
 
 def _draw_norms(

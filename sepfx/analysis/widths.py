@@ -92,7 +92,7 @@ def _smallest(own: np.ndarray, task: str, threshold: float) -> dict[str, Any]:
   lengths, lower, upper, at_length = [], [], [], []
   for N in np.unique(own["length"]).tolist():
     here = own[own["length"] == N]
-    tried = np.unique(here["units"])
+    tried = np.unique(here["units"]).astype(float)
     found, operators = [], []
     for trial in np.unique(here["trial"]).tolist():
       rows = here[here["trial"] == trial]
