@@ -70,7 +70,7 @@ class Settings(Common):
   token_dim: int = setting(5, "d.", kind="fixed")
   sparsity: int = setting(1, "q.", kind="fixed")
   codes: str = setting("distinct", "Position codes.", kind="fixed")
-  l2: float | None = setting(1e-3, "Penalty on all squared parameters.")
+  l2: float | None = setting(2e-3, "Penalty on all squared parameters.")
   steps: int = setting(8000, "Steps of a trial.", kind="fixed")
   learning_rate: float = setting(3e-3, "The optimizer's.")
   batch_size: int = setting(

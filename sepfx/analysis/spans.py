@@ -16,6 +16,7 @@ from sepfx.theory.lower_bounds import span_floor, span_predictor
 
 # Risk that the number of prompts is looked for at which an architecture falls below.
 THRESHOLD = 0.5
+_ROUNDING = 1e-6  # of links, whose norm is 1 in 32 bits
 
 
 def floors(cell: Cell, seed: int, trial: int) -> dict[str, float]:
@@ -101,7 +102,9 @@ def _cell(rows: np.ndarray, cell: Cell, seed: int) -> dict[str, Any]:
     floors(cell, int(own), int(k)) for own, k in zip(seeds, rows["trial"], strict=True)
   ]
   table = {name: np.array([line[name] for line in lines]) for name in lines[0]}
-  off = np.abs(table["predictor"] - table["own"]) / table["predictor_error"]
+  off = np.abs(table["predictor"] - table["own"])
+  # Where a sample spans everything both are 0, but for rounding.
+  off = np.where(off > _ROUNDING, off / table["predictor_error"], 0.0)
   projected = rows["projected_risk"].astype(float)
   values = {name: float(np.mean(table[name])) for name in ("own", "mean", "worst")}
   values |= {
