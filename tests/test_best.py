@@ -258,6 +258,13 @@ def test_summary_says_rates_edges_and_bounds():
   assert (one["series"], one["verdict"]) == ("transformer", "nearly independent of N")
   assert (two["series"], two["verdict"]) == ("ffn", "grows")
   assert two["low"] < 1.5 < two["high"]
+  # At one rate for all lengths, over those lengths at which all its trials reached.
+  assert [own["learning_rate"] for own in one["at_rates"]] == list(RATES)
+  assert [own["over"] for own in one["at_rates"]] == [[4, 8, 16]] * 3
+  (best,) = (own for own in one["at_rates"] if own["learning_rate"] == 3e-3)
+  assert (best["c"], best["low"]) == (one["c"], one["low"])
+  slow = [own for own in two["at_rates"] if own["learning_rate"] != 1e-3]
+  assert all(own["over"] == [4, 8] for own in slow)
 
 
 def test_another_axis_stands_where_the_length_does():
@@ -356,11 +363,12 @@ def test_table_marks_bounds_and_coarse_means():
     "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
     "restricted": True,
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
+    "at_rates": [{"learning_rate": 0.001, "c": 1.9}, {"learning_rate": 0.01, "c": 1.2}],
   }  # fmt: skip
   assert best_tables._growth(growth, "N") == (
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
     "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
-    "(a straight line: p = 0.012)"
+    "(a straight line: p = 0.012); at one rate for all c is 1.90 at 0.001, 1.20 at 0.01"
   )
 
 

@@ -47,7 +47,8 @@ def summarise_best(
     rate with what `sepfx.analysis.best.Best` has; `learning_rate` is None where no trial
     of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
-    `exponents`: c of n ~ N^c over the trials at the best rates, and the verdict that
+    `exponents`: c of n ~ N^c over the trials at the best rates; `at_rates`, c at each
+    rate over those lengths at which all its trials reached; and the verdict that
     follows from its interval; `straight`, the p-value of a straight line against means
     of any values; `local`, c from each length to the next; and `coarse`, `edge` and
     `restricted` where some n that it was fitted over is so. All intervals have the level
@@ -77,7 +78,9 @@ def summarise_best(
         over = [e for e in at_level(best, level) if e["series"] == name]
         over = [e for e in over if e[against] in exponent["over"]]
         marks = {mark: any(e[mark] for e in over) for mark in _MARKS}
-        exponents.append({"series": name, **level.named, **exponent, **marks})
+        at_rates = _at_rates(records.table, chosen, checks, against)
+        own = {"series": name, **level.named, **exponent, **marks}
+        exponents.append({**own, "at_rates": at_rates})
   return {
     "confidence": CONFIDENCE,
     "against": against,
@@ -139,6 +142,22 @@ def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] |
     "straight": json_values({"p": straightness(x, bounds)})["p"],
     "local": [json_values(each._asdict()) for each in local],
   }
+
+
+def _at_rates(
+  table: np.ndarray, chosen: np.ndarray, checks: Checks, against: str
+) -> list[dict[str, Any]]:
+  """How n grows at one rate for all lengths, for each rate."""
+  found = []
+  for rate in np.unique(table[RATE][chosen]).tolist():
+    at = chosen & (table[RATE] == rate)
+    spent = np.unique(table[against][at & (table["outcome"] != "reached")])
+    at &= ~np.isin(table[against], spent)
+    exponent = _exponent(table[at], checks.at(at), against) if np.any(at) else None
+    if exponent is not None:
+      own = {name: exponent[name] for name in ("c", "low", "high", "over")}
+      found.append({RATE: rate, **own})
+  return found
 
 
 def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
