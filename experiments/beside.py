@@ -51,7 +51,11 @@ def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -
 
 
 def check(
-  parts: Sequence[Part], paths: Sequence[str], against: str, chosen_from: str = ""
+  parts: Sequence[Part],
+  paths: Sequence[str],
+  against: str,
+  chosen_from: str = "",
+  axes: Sequence[str] = (),
 ) -> None:
   """Refuses cells that would be there twice, and an axis that is not there to draw.
 
@@ -61,14 +65,19 @@ def check(
     against: the axis.
     chosen_from: the axis of which the study chooses a value. Cells that differ in it
       alone must have been looked at at the same checks within the same budget.
+    axes: all that the study's summary tells apart; empty for any.
 
   Raises:
-    InvalidSetting: for either.
+    InvalidSetting: for either, and for runs that differ in what is not told apart.
   """
   taken: set[str] = set()
   kinds: dict[str, set[type]] = {}
   checks: dict[str, tuple] = {}
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
+    strange = sorted({*own} - {*axes}) if axes else []
+    takes = f"runs that differ in {' and '.join(axes)} alone, not in "
+    # The run at hand has no path: the first one beside it is named.
+    require(not strange, "beside", path or paths[0], takes + ", ".join(strange))
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
     # Budgets and checks tell no cells apart: the same trials would count twice.
     names = {_name(each, BUDGETS) for each in coordinates}

@@ -59,10 +59,12 @@ def _growth(entry: dict, letter: str) -> str:
     p = entry["straight"]
     text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
   if len(entry["at_rates"]) > 1:
-    each = ", ".join(
-      f"{own['c']:.2f} at {own['learning_rate']:g}" for own in entry["at_rates"]
+    each = "; ".join(
+      f"{own['c']:.2f} at {own['learning_rate']:g}, {letter} = "
+      f"{own['over'][0]:g} to {own['over'][-1]:g}"
+      for own in entry["at_rates"]
     )
-    text += f"; at one rate for all c is {each}"
+    text += f". With one rate for all, c is {each}"
   return text
 
 

@@ -93,6 +93,7 @@ STUDY = study.Study(
   table=table,
   output_dir="runs/few_heads",
   probes=("risk:num_samples=50000",),
+  axes=("attention", "num_heads"),
 )
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ class Settings(Common):
 def build(settings: Settings) -> Trial:
   indices = _TASKS[one_of(settings, "task", _TASKS)]
   kind = _LOSSES[one_of(settings, "loss", _LOSSES)]
-  require(settings.l2 is not None, "l2", settings.l2, "a number: the theorem needs it")
+  penalised = settings.l2 is not None and settings.l2 > 0
+  require(penalised, "l2", settings.l2, "a positive number: the theorem needs one")
   task = made_from(settings, kind, indices=indices)
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
   protocol = erm_over_all_steps(settings, optimizer)
@@ -117,8 +118,9 @@ def table(summary: dict) -> list[Any]:
   return [
     shown, *lines,
     "Risk: mean [95% interval] over trials. Below: standard errors by which the risk at "
-    "W V is below the floor of the trials' own u. Predictor off: largest distance of "
-    "E[y | u, t, V x] from it, in standard errors. Gradient: ||grad_W|| / ||lambda W||.",
+    "W V of a trial is below the floor of its own u, at most. Predictor off: largest "
+    "distance of E[y | u, t, V x] from it, in standard errors. Gradient: ||grad_W|| / "
+    "||lambda W||.",
   ]  # fmt: skip
 
 
@@ -130,6 +132,7 @@ STUDY = study.Study(
   table=table,
   output_dir="runs/first_layer",
   probes=("stationarity",),
+  axes=("model", "sample_size"),
 )
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ def over_all_steps(settings: Any, optimizer: Any) -> Online:
     optimizer: theirs.
 
   Raises:
-    InvalidSetting: for fewer steps than there are before the first evaluation.
+    InvalidSetting: for steps that `check_every` does not divide: there would be none
+      after the last evaluation, and the rate would not come to its end.
   """
   return made_from(
     settings,
@@ -100,7 +101,8 @@ def erm_over_all_steps(settings: Any, optimizer: Any) -> ERM:
 
 def _checked_steps(settings: Any) -> int:
   steps, every = settings.steps, settings.check_every
-  require(steps >= every, "steps", steps, f"at least check_every = {every}")
+  proper = steps >= 1 and steps % max(every, 1) == 0
+  require(proper, "steps", steps, f"a multiple of check_every = {every}")
   return steps
 
 

@@ -16,9 +16,9 @@ import rich.table
 
 from experiments import study
 from experiments.parts import made_from, one_of, optimizer_from, over_all_steps
-from experiments.settings import Common, setting
-from experiments.tables import interval_text
-from sepfx import models, specifications
+from experiments.settings import Chosen, Common, setting
+from experiments.tables import exponent, interval_text
+from sepfx import models
 from sepfx.analysis.width_figures import draw_widths
 from sepfx.analysis.widths import summarise_widths
 from sepfx.errors import require
@@ -54,14 +54,19 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   indices = _TASKS[one_of(settings, "task", _TASKS)]
-  name = specifications.base(settings.model)
-  require(name in _MODELS, "model", settings.model, f"one of {', '.join(_MODELS)}")
+  one_of(settings, "model", _MODELS)
   require(settings.units >= 1, "units", settings.units, "an integer >= 1")
   task = made_from(settings, QSTR, indices=indices)
   model = models.build(settings.model, task, {"units": settings.units})
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
   protocol = over_all_steps(settings, optimizer)
   return protocol.trial(task, task, model, settings.model)
+
+
+def check(chosen: Chosen) -> None:
+  for name, values in chosen.further.items():
+    takes = "nothing: the width is --units"
+    require(name.rpartition(".")[2] != "units", name, values[0], takes)
 
 
 def summarise(run: study.Run) -> dict[str, Any]:
@@ -81,8 +86,9 @@ def table(summary: dict) -> list[Any]:
   widths = rich.table.Table("task", "model", "risk below", "N: least d_h", "c")
   for entry in summary["smallest"]:
     found = ", ".join(f"{e['length']}: {_width(e)}" for e in entry["lengths"])
+    fitted = None if entry["c"] is None else {**entry, "coarse": False}
     widths.add_row(
-      entry["task"], entry["model"], f"{entry['threshold']:g}", found, _exponent(entry)
+      entry["task"], entry["model"], f"{entry['threshold']:g}", found, exponent(fitted)
     )
   return [
     shown, widths,
@@ -97,13 +103,6 @@ def _width(entry: dict) -> str:
   return f"{'> ' if entry['restricted'] else ''}{entry['units']:.3g}"
 
 
-def _exponent(entry: dict) -> str:
-  if entry["c"] is None:
-    return ""
-  ends = "" if entry["low"] is None else f" [{entry['low']:.2f}, {entry['high']:.2f}]"
-  return f"{entry['c']:.2f}{ends}"
-
-
 STUDY = study.Study(
   settings=Settings,
   build=build,
@@ -111,7 +110,9 @@ STUDY = study.Study(
   draw=lambda run, summary: draw_widths(summary),
   table=table,
   output_dir="runs/recurrent_width",
-  probes=("memory",),
+  probes=("states",),
+  axes=("task", "model", "length", "units"),
+  check=check,
 )
 
 if __name__ == "__main__":

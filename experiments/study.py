@@ -102,6 +102,7 @@ class Study:
     probes: those that are measured without being asked for.
     along_any_axis: whether its figure can be drawn --against another axis.
     chosen_from: the axis of which its summary chooses a value, if it does.
+    axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
   """
 
@@ -116,6 +117,7 @@ class Study:
   probes: Sequence[str] = ()
   along_any_axis: bool = False
   chosen_from: str = ""
+  axes: Sequence[str] = ()
   check: Callable[[Chosen], Any] = lambda _: None
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
@@ -156,6 +158,9 @@ class Study:
       return trial
 
     try:
+      for name in chosen.axes if self.axes else ():
+        takes = f"one value: this study tells {', '.join(self.axes)} apart, nothing else"
+        require(name in self.axes, name, list(values[name]), takes)
       self.check(chosen)
       draw = chosen.values.get("task_draw", ("per_trial",))[0]
       return grid(build, axes, task_draw=draw)
@@ -199,7 +204,7 @@ def run(study: Study, chosen: Chosen) -> None:
       _check_budget(stored, whole, cells)
     nothing = Records(np.empty(0), (), {})
     parts = [Part(nothing, cells, whole), *others]
-    beside.check(parts, FLAGS.beside, FLAGS.against, study.chosen_from)
+    beside.check(parts, FLAGS.beside, FLAGS.against, study.chosen_from, study.axes)
     request = running.Request(
       own=own,
       cells=cells,

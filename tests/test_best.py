@@ -11,7 +11,7 @@ from numpy.lib import recfunctions
 
 import sepfx
 from benchmarks import choice
-from experiments import beside, best_rate, best_tables, study
+from experiments import beside, best_rate, best_tables, first_layer, study
 from experiments.beside import Part
 from experiments.pilots import Pilots
 from sepfx.analysis import Level, best_figures, summarise_best
@@ -363,12 +363,16 @@ def test_table_marks_bounds_and_coarse_means():
     "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
     "restricted": True,
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
-    "at_rates": [{"learning_rate": 0.001, "c": 1.9}, {"learning_rate": 0.01, "c": 1.2}],
+    "at_rates": [
+      {"learning_rate": 0.001, "c": 1.9, "over": [4, 8, 16]},
+      {"learning_rate": 0.01, "c": 1.2, "over": [4, 8]},
+    ],
   }  # fmt: skip
   assert best_tables._growth(growth, "N") == (
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
     "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
-    "(a straight line: p = 0.012); at one rate for all c is 1.90 at 0.001, 1.20 at 0.01"
+    "(a straight line: p = 0.012). With one rate for all, c is 1.90 at 0.001, N = 4 to "
+    "16; 1.20 at 0.01, N = 4 to 8"
   )
 
 
@@ -511,3 +515,33 @@ def test_a_study_of_best_rates_end_to_end(tmp_path, capsys, monkeypatch):
   before = (tmp_path / "trials.csv").read_bytes()
   run()
   assert (tmp_path / "trials.csv").read_bytes() == before
+
+
+def test_the_axis_that_is_chosen_from_is_not_drawn_along():
+  with flagsaver.flagsaver():
+    flags.FLAGS(["best_rate", "--quiet", "--against=learning_rate"])
+    with pytest.raises(
+      InvalidSetting, match="against: got 'learning_rate', takes another"
+    ):
+      study.run(best_rate.STUDY, best_rate.STUDY.chosen())
+
+
+def test_runs_that_a_summary_would_pool_are_not_taken_together():
+  """It tells its axes apart, and nothing else."""
+  own = ("--models=tokens_first", "--sample_sizes=5", "--length=4", "--token_dim=3")
+
+  def parts(*arguments):
+    found = []
+    for further in ((), arguments):
+      chosen = first_layer.STUDY.chosen([*own, *further])
+      cells = first_layer.STUDY.cells(chosen)
+      found.append(Part(Records(np.empty(0), (), {}), cells, chosen))
+    return found
+
+  axes = first_layer.STUDY.axes
+  beside.check(parts("--sample_sizes=6"), ["there"], "length", axes=axes)
+  takes = (
+    "beside: got 'there', takes runs that differ in model and sample_size alone, not"
+  )
+  with pytest.raises(InvalidSetting, match=takes):
+    beside.check(parts("--l2=0.1"), ["there"], "length", axes=axes)

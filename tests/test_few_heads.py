@@ -108,7 +108,7 @@ def test_rate_falls_over_the_steps_of_a_trial():
     (["--heads=0"], "num_heads: got 0"),
     (["--attention=dense"], "attention: got 'dense', takes one of separate, full, blind"),
     (["--sparsity=4", "--length=8"], "sparsity: got 4, takes less than length/2"),
-    (["--steps=5"], "steps: got 5, takes at least check_every = 10"),
+    (["--steps=25"], "steps: got 25, takes a multiple of check_every = 10"),
   ],
 )
 def test_bad_flags_are_refused(arguments, expected):

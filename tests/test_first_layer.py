@@ -80,11 +80,13 @@ def test_probe_is_definition_5():
   assert 0.1 < outside < 1
   assert found["outside_share"] == pytest.approx(outside, rel=1e-3)
   whole = {**params, "first": {**params["first"], "kernel": jnp.asarray((W @ V).T)}}
-  for name, weights in (("risk", params), ("projected_risk", whole)):
+  for name, weights in (("test_risk", params), ("projected_risk", whole)):
     z = trial.task.encode(world.planted, world.test)
     outputs = trial.model.apply({"params": weights}, z)
-    risk = np.mean((np.asarray(outputs) - np.asarray(world.test.labels)) ** 2)
-    assert found[name] == pytest.approx(risk, rel=1e-3)
+    errors = np.mean((np.asarray(outputs) - np.asarray(world.test.labels)) ** 2, axis=1)
+    assert found[name] == pytest.approx(np.mean(errors), rel=1e-3)
+  error = np.std(errors) / np.sqrt(len(errors))
+  assert found["projected_error"] == pytest.approx(error, rel=1e-2)
 
   def minimised(kernel):
     own = {**params, "first": {**params["first"], "kernel": kernel}}
@@ -102,7 +104,7 @@ def test_probe_is_definition_5():
 
 def test_other_models_have_a_risk_alone():
   trial, params, world = ended(cell_of("--models=transformer"), steps=1)
-  assert set(probes.stationarity(trial, params, world, None)) == {"risk"}
+  assert set(probes.stationarity(trial, params, world, None)) == {"test_risk"}
 
 
 def test_probe_needs_a_penalty_and_a_fixed_sample():
@@ -147,9 +149,10 @@ def test_a_sample_that_spans_everything_leaves_nothing():
 
 def records_of(cell, risks):
   """Of trials with these risks."""
-  names = ("risk", "gradient_ratio", "outside_share", "projected_risk")
+  names = ("test_risk", "gradient_ratio", "outside_share", "projected_risk",
+           "projected_error")  # fmt: skip
   place = cell.coordinates
-  rows = [(*place.values(), k, risk, 0.1, 0.1, risk) for k, risk in enumerate(risks)]
+  rows = [(*place.values(), k, risk, 0.1, 0.1, risk, 0.1) for k, risk in enumerate(risks)]
   texts = {"task": "U16", "model": "U16"}
   kinds = [(name, texts.get(name, int)) for name in (*place, "trial")]
   table = np.array(rows, [*kinds, *((name, float) for name in names)])
@@ -168,12 +171,35 @@ def test_summary_holds_risks_against_floors():
   other = cell_of("--models=transformer")
   kinds = [("task", "U16"), ("model", "U16"), ("length", int), ("sample_size", int),
            ("trial", int)]  # fmt: skip
-  names = ("risk", "gradient_ratio", "outside_share", "projected_risk")
+  names = ("test_risk", "gradient_ratio", "outside_share", "projected_risk",
+           "projected_error")  # fmt: skip
   own = [floors(cell, 0, k)["own"] for k in range(2)]
   rows = [
-    ("simple_qstr", "tokens_first", 4, 5, 0, own[0] - 0.01, 0.1, 0.001, own[0] + 0.1),
-    ("simple_qstr", "tokens_first", 4, 5, 1, own[1] - 0.03, 0.2, 0.002, own[1] + 0.1),
-    ("simple_qstr", "transformer", 4, 5, 0, 0.4, np.nan, np.nan, np.nan),
+    (
+      "simple_qstr",
+      "tokens_first",
+      4,
+      5,
+      0,
+      own[0] - 0.01,
+      0.1,
+      0.001,
+      own[0] + 0.1,
+      0.01,
+    ),
+    (
+      "simple_qstr",
+      "tokens_first",
+      4,
+      5,
+      1,
+      own[1] - 0.03,
+      0.2,
+      0.002,
+      own[1] - 0.05,
+      0.02,
+    ),
+    ("simple_qstr", "transformer", 4, 5, 0, 0.4, np.nan, np.nan, np.nan, np.nan),
   ]
   table = np.array(rows, [*kinds, *((name, float) for name in names)])
   records = Records(table, tuple(name for name, _ in kinds[:-1]), {}, table, {}, {})
@@ -185,7 +211,7 @@ def test_summary_holds_risks_against_floors():
   assert summary["size"] == 12
   dense, transformer = summary["cells"]
   assert dense["below"] == pytest.approx(2.0, rel=1e-3)  # 0.02 of an error of 0.01
-  assert dense["projected_below"] in (0, None)
+  assert dense["projected_below"] == pytest.approx(2.5)  # of one trial, whatever others
   assert dense["own"] == pytest.approx(np.mean(own))
   assert (dense["gradient_ratio"], dense["outside_share"]) == (0.2, 0.002)
   assert "own" not in transformer
@@ -208,8 +234,10 @@ def test_summary_holds_risks_against_floors():
   [
     ("--task=parity", "task: got 'parity', takes one of simple_qstr, qstr"),
     ("--loss=hinge", "loss: got 'hinge', takes one of squared, absolute"),
-    ("--l2=none", "l2: got None, takes a number: the theorem needs it"),
-    ("--steps=5", "steps: got 5, takes at least check_every = 20"),
+    ("--l2=none", "l2: got None, takes a positive number: the theorem needs one"),
+    ("--l2=0", "l2: got 0.0, takes a positive number"),
+    ("--l2=1e-3,1e-2", "takes one value: this study tells model, sample_size apart"),
+    ("--steps=25", "steps: got 25, takes a multiple of check_every = 20"),
     ("--sample_sizes=0", "sample_sizes: got 0, takes an integer >= 1"),
   ],
 )

@@ -8,8 +8,9 @@ import optax
 import pytest
 import scipy.optimize
 
+from sepfx.errors import InvalidSetting
 from sepfx.tasks import QSTR, shared
-from sepfx.training import ERM, penalised, projected
+from sepfx.training import ERM, AdamW, penalised, projected
 from tests import small
 
 TASK = QSTR(length=3, token_dim=4, indices=shared)
@@ -93,3 +94,8 @@ def test_projected_steps_find_the_best_of_the_ball():
     lambda v: np.linalg.norm(ridge(X, y, np.exp(v))) - radius, -15, 5
   )
   np.testing.assert_allclose(w, ridge(X, y, np.exp(log_l2)), atol=1e-3)
+
+
+def test_a_penalty_does_not_go_with_another_gradient():
+  with pytest.raises(InvalidSetting, match="rho: got"):
+    penalised(AdamW(rho=0.1), lambda step: 1.0)

@@ -32,7 +32,7 @@ def summarise_best(
   uniform_risk: np.ndarray,
   against: str = "length",
 ) -> dict[str, Any]:
-  """Chooses each series' best learning rate at each length and level.
+  """Chooses each series' best learning rate at each level and length, or other place.
 
   Args:
     records: with thresholds, and a column learning_rate.
@@ -48,7 +48,8 @@ def summarise_best(
     of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
     `exponents`: c of n ~ N^c over the trials at the best rates; `at_rates`, c at each
-    rate over those lengths at which all its trials reached; and the verdict that
+    rate over those lengths at which all its trials reached, which is too small where n
+    grows beyond the budget; and the verdict that
     follows from its interval; `straight`, the p-value of a straight line against means
     of any values; `local`, c from each length to the next; and `coarse`, `edge` and
     `restricted` where some n that it was fitted over is so. All intervals have the level

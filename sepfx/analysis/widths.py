@@ -21,10 +21,10 @@ _BOUNDED = "qstr"
 
 
 def summarise_widths(records: Records) -> dict[str, Any]:
-  """Summarises trials by their risk at the end.
+  """Summarises trials by their risk at the end: Proposition 8 of the main paper.
 
   Args:
-    records: of axes `task`, `model`, `length` and `units`, with the probe `memory`.
+    records: of axes `task`, `model`, `length` and `units`, with the probe `states`.
 
   Returns:
     `cells`: for each task, model, N and d_h the trials' `risks`, their mean `risk` with
@@ -34,9 +34,10 @@ def summarise_widths(records: Records) -> dict[str, Any]:
     operator norm; `least_frobenius`, likewise L ||U||_F; and `memory`, the risk of a
     memory of d_h labels. None on simple-1STR, of which it says nothing.
     `smallest`: for each task, model and threshold the smallest d_h whose risk is below
-    it. `lengths` has for each N the trials' `own` smallest d_h, None where there is none
-    up to `largest`; their geometric mean `units`, None where no trial got below; and
-    `restricted` where some did not, so that it is a lower bound. On 1STR `least_units`
+    it; that of a trial that diverged is not. `lengths` has for each N the trials' `own`
+    smallest d_h, None where there is none up to `largest`; their geometric mean `units`,
+    None where no trial got below; and `restricted` where some did not, so that it is a
+    lower bound. On 1STR `least_units`
     is the proposition's bound at the threshold and the largest L ||U||_op of the
     networks that got below, and `memory_units` the least d_h of a memory. `c` is the
     exponent of d_h ~ N^c with its interval `low`, `high`: a width is known to lie
@@ -64,18 +65,19 @@ def _groups(probes: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
 
 
 def _cell(own: np.ndarray, head: dict[str, Any]) -> dict[str, Any]:
-  risks = own["memory_risk"].astype(float)
+  risks = own["state_risk"].astype(float)
   risk, low, high = student_interval(risks)
-  operator = float(np.max(own["memory_operator"]))
+  operator = float(np.max(own["state_operator"]))  # NaN where a trial diverged
   bounds: dict[str, Any] = dict.fromkeys(("least_units", "least_frobenius", "memory"))
   if head["task"] == _BOUNDED:
     N, numbers = head["length"], _numbers_per_unit(own)
     bounds["memory"] = memory_risk(N, head["units"])
     if np.isfinite(risk):
-      bounds["least_units"] = least_width(N, risk, operator) / numbers
       bounds["least_frobenius"] = least_norm(N, risk)
+    if np.isfinite(risk) and operator > 0:  # else the read-out sees no state
+      bounds["least_units"] = least_width(N, risk, operator) / numbers
   values = {"risk": risk, "risk_low": low, "risk_high": high, "operator": operator}
-  values["frobenius"] = float(np.mean(own["memory_frobenius"]))
+  values["frobenius"] = float(np.mean(own["state_frobenius"]))
   risks_or_none = [value if np.isfinite(value) else None for value in risks.tolist()]
   return {
     **head, "trials": len(own), "risks": risks_or_none, **json_values(values), **bounds
@@ -84,7 +86,7 @@ def _cell(own: np.ndarray, head: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers_per_unit(own: np.ndarray) -> float:
   """How many numbers a state has for each unit: an LSTM's has two."""
-  return float(np.median(own["memory_width"] / own["units"]))
+  return float(np.nanmedian(own["state_width"] / own["units"]))
 
 
 def _smallest(own: np.ndarray, task: str, threshold: float) -> dict[str, Any]:
@@ -92,29 +94,29 @@ def _smallest(own: np.ndarray, task: str, threshold: float) -> dict[str, Any]:
   lengths, lower, upper, at_length = [], [], [], []
   for N in np.unique(own["length"]).tolist():
     here = own[own["length"] == N]
-    tried = np.unique(here["units"]).astype(float)
     found, operators = [], []
     for trial in np.unique(here["trial"]).tolist():
       rows = here[here["trial"] == trial]
-      below = rows[rows["memory_risk"] < threshold]
+      tried = np.unique(rows["units"]).astype(float)
+      below = rows[rows["state_risk"] < threshold]
       least = int(np.min(below["units"])) if len(below) else None
       found.append(least)
       before = tried[tried < least] if least else tried
       # A width is at least 1, so above one half.
       lower.append(np.log(np.max(before, initial=0.5)))
       upper.append(np.log(least) if least else np.inf)
-      operators += below["memory_operator"][below["units"] == least].tolist()
+      operators += below["state_operator"][below["units"] == least].tolist()
     at_length += [N] * len(found)
     known = [width for width in found if width]
     entry = {
-      "length": N, "own": found, "largest": int(tried[-1]),
+      "length": N, "own": found, "largest": int(np.max(here["units"])),
       "units": float(np.exp(np.mean(np.log(known)))) if known else None,
       "restricted": len(known) < len(found),
       "least_units": None, "memory_units": None,
     }  # fmt: skip
     if task == _BOUNDED:
       entry["memory_units"] = _memory_units(N, threshold)
-      if operators:
+      if max(operators, default=0) > 0:
         bound = least_width(N, threshold, max(operators))
         entry["least_units"] = bound / _numbers_per_unit(here)
     lengths.append(entry)

@@ -126,7 +126,6 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
       DeepTransformer,
       sized=lambda _, k: {"width": 4 * k, "mlp_width": 16 * k, "num_heads": 4},
     ),
-    # With a first layer on tokens alone.
     "tokens_first": _Published(
       TokensFirst, lambda task: {"token_dim": task.token_dim}, sized=_tokens_first_widths
     ),

@@ -29,6 +29,9 @@ class TokensFirst(nn.Module):
     activation: of all layers. That of a stationary point should be smooth: at the kinks
       of a ReLU gradients do not vanish.
     scheme: initial weights, "torch" or "flax".
+
+  Raises:
+    InvalidSetting: when it is applied, for a field outside its domain.
   """
 
   token_dim: int

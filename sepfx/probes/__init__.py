@@ -19,11 +19,11 @@ from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
 from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
-from sepfx.probes.memory import memory
 from sepfx.probes.norms import norms
 from sepfx.probes.risks import risk
 from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import span
+from sepfx.probes.states import states
 from sepfx.probes.stationarity import stationarity
 from sepfx.training import Probe, Seeds, Trial
 
@@ -35,11 +35,11 @@ __all__ = [
   "combined",
   "generalisation",
   "gradient",
-  "memory",
   "norms",
   "risk",
   "sharpness",
   "span",
+  "states",
   "stationarity",
   "value_names",
 ]
@@ -51,10 +51,10 @@ _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "chain": lambda: chain,
   "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
-  "memory": lambda: memory,
   "risk": risk,
   "sharpness": sharpness,
   "span": lambda: span,
+  "states": lambda: states,
   "stationarity": lambda: stationarity,
 }
 NAMES = tuple(_BUILT_IN)

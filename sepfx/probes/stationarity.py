@@ -22,10 +22,11 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   in the span of the training sample's tokens, x in R^(N d). V projects on it.
 
   Returns:
-    `risk`: on the trial's test prompts. For `TokensFirst` also `gradient_ratio`, which is
-    ||grad_W|| / ||lambda W||, of the whole loss; `outside_share`, that of ||W||^2 outside
-    the span, at most the square of the ratio; and `projected_risk`, with W V in place of
-    W: that network is subject to the theorem's floor however it was trained.
+    `test_risk`: on the trial's test prompts. For `TokensFirst` also `gradient_ratio`,
+    which is ||grad_W|| / ||lambda W||, of the whole loss; `outside_share`, that of
+    ||W||^2 outside the span, at most the square of the ratio; and `projected_risk`, with
+    W V in place of W, and its standard error `projected_error`: that network is subject
+    to the theorem's floor however it was trained.
 
   Raises:
     InvalidSetting: where every batch is fresh, or there is no penalty.
@@ -34,7 +35,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   name = f"stationarity of {trial.coordinates['model']}"
   require(world.sample is not None, "probes", name, "a protocol with a fixed sample")
   errors, _ = trial.measured(params, trial.test_task, world.test, world)
-  found = {"risk": jnp.mean(errors)}
+  found = {"test_risk": jnp.mean(errors)}
   if not isinstance(trial.model, TokensFirst):
     return found
   l2 = trial.protocol.l2
@@ -51,6 +52,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
     "gradient_ratio": jnp.linalg.norm(gradient) / (2 * l2 * size),
     "outside_share": jnp.sum((kernel - inside) ** 2) / size**2,
     "projected_risk": jnp.mean(errors),
+    "projected_error": jnp.std(errors) / jnp.sqrt(len(errors)),
   }
 
 

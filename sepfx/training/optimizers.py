@@ -208,9 +208,14 @@ def penalised(
   norm is the least.
 
   Args:
-    optimizer: makes the steps.
+    optimizer: makes the steps, from the gradient at the weights alone.
     l2: number of steps taken -> the penalty's factor, at least 0.
+
+  Raises:
+    InvalidSetting: for an `AdamW` with rho, which takes another gradient.
   """
+  rho = getattr(optimizer, "rho", None)
+  require(rho is None, "rho", rho, "none: the other gradient would have no penalty")
   inner = optax.with_extra_args_support(optimizer)
 
   def init(params):

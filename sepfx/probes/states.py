@@ -34,7 +34,7 @@ class _Reading(NamedTuple):
   width: int
 
 
-def memory(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
+def states(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   """How a trained `RNN`, `GRU` or `LSTM` reads its state, as Proposition 8 has it.
 
   At position i the prediction is f_y(U_> h_>, U_< h_<, z_i) of the states h_> after the
@@ -50,9 +50,9 @@ def memory(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
     N - 1.
 
   Returns:
-    `memory_risk`: of the trial's test prompts. `memory_width`: numbers in a state.
-    `memory_radius`: r_h. `memory_operator`: L ||U||_op with the larger of both
-    directions' norms. `memory_frobenius`: L ||U||_F, both directions together.
+    `state_risk`: of the trial's test prompts. `state_width`: numbers in a state.
+    `state_radius`: r_h. `state_operator`: L ||U||_op with the larger of both
+    directions' norms. `state_frobenius`: L ||U||_F, both directions together.
 
   Raises:
     InvalidSetting: for a model whose reading is not known.
@@ -61,10 +61,10 @@ def memory(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   model = trial.model
   takes = "a model RNN, GRU or LSTM with an output per position"
   if type(model) not in _READINGS or model.num_outputs is not None:
-    raise InvalidSetting("probes", f"memory of {trial.coordinates['model']}", takes)
+    raise InvalidSetting("probes", f"states of {trial.coordinates['model']}", takes)
   read_out = jnp.split(params["output"]["kernel"][:, 0], 2)
   ways = [
-    _READINGS[type(model)](params, name, w, trial.task.length)
+    _READINGS[type(model)](params, name, w, trial.test_task.length)
     for name, w in zip(("forward", "backward"), read_out, strict=True)
   ]
   risk, largest = _on_test_prompts(trial, params, world)
@@ -73,11 +73,11 @@ def memory(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   operator = jnp.maximum(*(way.operator for way in ways))
   frobenius = jnp.sqrt(sum(way.frobenius**2 for way in ways))
   return {
-    "memory_risk": risk,
-    "memory_width": jnp.float32(ways[0].width),
-    "memory_radius": radius,
-    "memory_operator": lipschitz * operator,
-    "memory_frobenius": lipschitz * frobenius,
+    "state_risk": risk,
+    "state_width": jnp.float32(ways[0].width),
+    "state_radius": radius,
+    "state_operator": lipschitz * operator,
+    "state_frobenius": lipschitz * frobenius,
   }
 
 
@@ -132,16 +132,16 @@ def _on_test_prompts(trial: Any, params: Any, world: Any) -> tuple[Array, Array]
   def one(prompt: Any) -> tuple[Array, Array]:
     sample = jax.tree.map(lambda a: a[None], prompt)
     inputs = trial.test_task.encode(world.planted, sample)
-    states: list[Array] = []
+    seen: list[Array] = []
 
     def watch(call, arguments, keywords, context):
       if context.module.name == "output":
-        states.append(arguments[0])
+        seen.append(arguments[0])
       return call(*arguments, **keywords)
 
     with nn.intercept_methods(watch):
       outputs = predict(trial.model, params, inputs)
-    both = jnp.stack(jnp.split(states[0], 2, axis=-1))
+    both = jnp.stack(jnp.split(seen[0], 2, axis=-1))
     error = trial.objective.error(outputs, sample.labels)[0]
     return error, jnp.max(jnp.sum(both**2, axis=-1))
 
