@@ -76,8 +76,8 @@ def check(
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
     strange = sorted({*own} - {*axes}) if axes else []
     takes = f"runs that differ in {' and '.join(axes)} alone, not in "
-    # The run at hand has no path: the first one beside it is named.
-    require(not strange, "beside", path or paths[0], takes + ", ".join(strange))
+    if strange:  # the run at hand has no path: the first one beside it is named
+      raise InvalidSetting("beside", path or paths[0], takes + ", ".join(strange))
     coordinates = [{**cell.coordinates, **own} for cell in part.cells]
     # Budgets and checks tell no cells apart: the same trials would count twice.
     names = {_name(each, BUDGETS) for each in coordinates}
