@@ -16,8 +16,8 @@ from typing import Any
 
 import rich.table
 
-from experiments import study
-from experiments.parts import made_from, one_of, optimizer_from, over_all_steps
+from experiments import fixed_steps, study
+from experiments.parts import made_from, one_of, optimizer_from
 from experiments.settings import Common, setting
 from experiments.tables import interval_text
 from sepfx.analysis.heads import draw_heads, summarise_heads
@@ -64,7 +64,7 @@ def build(settings: Settings) -> Trial:
     parametrization="separate" if attention == "separate" else "full",
   )
   own = projected(optimizer, blinded) if attention == "blind" else optimizer
-  protocol = over_all_steps(settings, own)
+  protocol = fixed_steps.online(settings, own)
   return protocol.trial(task, task, model, "transformer")
 
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import rich.table
 from jaxtyping import Array, Float
 
-from experiments import study
-from experiments.parts import erm_over_all_steps, made_from, one_of, optimizer_from
+from experiments import fixed_steps, study
+from experiments.parts import made_from, one_of, optimizer_from
 from experiments.settings import Common, setting
 from experiments.tables import interval_text
 from sepfx import models
@@ -87,7 +87,7 @@ def build(settings: Settings) -> Trial:
   require(penalised, "l2", settings.l2, "a positive number: the theorem needs one")
   task = made_from(settings, kind, indices=indices)
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
-  protocol = erm_over_all_steps(settings, optimizer)
+  protocol = fixed_steps.erm(settings, optimizer)
   model = models.build(settings.model, task)
   return protocol.trial(task, task, model, settings.model)
 

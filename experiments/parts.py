@@ -10,11 +10,9 @@ import flax.linen as nn
 
 from sepfx import models, specifications
 from sepfx.errors import require
-from sepfx.training import ERM, AdamW, FromOptax, Online, optimizer
+from sepfx.training import AdamW, FromOptax, optimizer
 
 _T = TypeVar("_T")
-# A test loss that is never reached: trials use their whole budget.
-_NEVER = 1e-9
 
 
 def made_from(settings: Any, cls: type[_T], **others: Any) -> _T:
@@ -55,55 +53,6 @@ def optimizer_from(settings: Any, **others: Any) -> AdamW | FromOptax:
     takes = f"its default with {settings.optimizer}: give it as a field of that"
     require(same, name, value, takes)
   return made
-
-
-def over_all_steps(settings: Any, optimizer: Any) -> Online:
-  """Makes the online protocol of trials that all take `steps` steps.
-
-  Args:
-    settings: of one cell, with fields `steps`, `batch_size` and `check_every`.
-    optimizer: theirs.
-
-  Raises:
-    InvalidSetting: for steps that `check_every` does not divide: there would be none
-      after the last evaluation, and the rate would not come to its end.
-  """
-  return made_from(
-    settings,
-    Online,
-    optimizer=optimizer,
-    thresholds=(_NEVER,),
-    max_samples=_checked_steps(settings) * settings.batch_size,
-    screen=False,
-  )
-
-
-def erm_over_all_steps(settings: Any, optimizer: Any) -> ERM:
-  """The same of the ERM protocol: batches are the whole sample where that is smaller.
-
-  Args:
-    settings: of one cell, with a field `sample_size` further.
-    optimizer: theirs.
-
-  Raises:
-    InvalidSetting: likewise.
-  """
-  return made_from(
-    settings,
-    ERM,
-    optimizer=optimizer,
-    threshold=_NEVER,
-    run_to_end=True,
-    max_steps=_checked_steps(settings),
-    batch_size=min(settings.batch_size, settings.sample_size),
-  )
-
-
-def _checked_steps(settings: Any) -> int:
-  steps, every = settings.steps, settings.check_every
-  proper = steps >= 1 and steps % max(every, 1) == 0
-  require(proper, "steps", steps, f"a multiple of check_every = {every}")
-  return steps
 
 
 def model_from(settings: Any, task: Any) -> nn.Module:

@@ -14,8 +14,8 @@ from typing import Any
 
 import rich.table
 
-from experiments import study
-from experiments.parts import made_from, one_of, optimizer_from, over_all_steps
+from experiments import fixed_steps, study
+from experiments.parts import made_from, one_of, optimizer_from
 from experiments.settings import Chosen, Common, setting
 from experiments.tables import exponent, interval_text
 from sepfx import models
@@ -59,7 +59,7 @@ def build(settings: Settings) -> Trial:
   task = made_from(settings, QSTR, indices=indices)
   model = models.build(settings.model, task, {"units": settings.units})
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
-  protocol = over_all_steps(settings, optimizer)
+  protocol = fixed_steps.online(settings, optimizer)
   return protocol.trial(task, task, model, settings.model)
 
 

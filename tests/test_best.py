@@ -11,8 +11,7 @@ from numpy.lib import recfunctions
 
 import sepfx
 from benchmarks import choice
-from experiments import beside, best_rate, best_tables, first_layer, study
-from experiments.beside import Part
+from experiments import best_rate, best_tables, study
 from experiments.pilots import Pilots
 from sepfx.analysis import Level, best_figures, summarise_best
 from sepfx.analysis.best import Trials, best_of, choose, laid_out, repeated, split_mean
@@ -384,23 +383,6 @@ def test_coarse_is_of_what_is_recorded():
     assert {e["coarse"] for e in found["exponents"]} == {coarse}
 
 
-def test_rates_of_parts_share_their_checks():
-  """Else one rate's trials were censored, or rounded, as another's are not."""
-  parts = []
-  for rates, other in (("1e-3", "--check_every=1"), ("1e-2", "--check_every=2")):
-    arguments = ["--models=ffn", "--lengths=4", f"--learning_rates={rates}", other]
-    chosen = best_rate.STUDY.chosen(arguments)
-    own = best_rate.STUDY.cells(chosen)
-    parts.append(Part(Records(np.empty(0), (), {}), own, chosen))
-  message = r"beside: got 'there', takes runs with one budget, .* all of learning_rate at"
-  with pytest.raises(InvalidSetting, match=message):
-    beside.check(parts, ["there"], "length", "learning_rate")
-  beside.check(parts, ["there"], "length")
-  longer = best_rate.STUDY.chosen(["--models=ffn", "--lengths=8", "--check_every=2"])
-  other = Part(Records(np.empty(0), (), {}), best_rate.STUDY.cells(longer), longer)
-  beside.check([parts[0], other], ["there"], "length", "learning_rate")
-
-
 def test_preset_says_what_it_is():
   preset = ROOT / "experiments/flags/best_rate.cfg"
   check_preset_says_what_it_is(preset)
@@ -524,24 +506,3 @@ def test_the_axis_that_is_chosen_from_is_not_drawn_along():
       InvalidSetting, match="against: got 'learning_rate', takes another"
     ):
       study.run(best_rate.STUDY, best_rate.STUDY.chosen())
-
-
-def test_runs_that_a_summary_would_pool_are_not_taken_together():
-  """It tells its axes apart, and nothing else."""
-  own = ("--models=tokens_first", "--sample_sizes=5", "--length=4", "--token_dim=3")
-
-  def parts(*arguments):
-    found = []
-    for further in ((), arguments):
-      chosen = first_layer.STUDY.chosen([*own, *further])
-      cells = first_layer.STUDY.cells(chosen)
-      found.append(Part(Records(np.empty(0), (), {}), cells, chosen))
-    return found
-
-  axes = first_layer.STUDY.axes
-  beside.check(parts("--sample_sizes=6"), ["there"], "length", axes=axes)
-  takes = (
-    "beside: got 'there', takes runs that differ in model and sample_size alone, not"
-  )
-  with pytest.raises(InvalidSetting, match=takes):
-    beside.check(parts("--l2=0.1"), ["there"], "length", axes=axes)

@@ -70,6 +70,7 @@ def ended(cell, steps=30):
   return trial, trial.train(state, world, steps).params, world
 
 
+@pytest.mark.slow
 def test_probe_is_definition_5():
   trial, params, world = ended(cell_of("--models=tokens_first"))
   found = probes.stationarity(trial, params, world, None)

@@ -75,6 +75,7 @@ def steepest(kind, params, c_range):
   return np.sqrt(squares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "gate"),
   [(kind, gate) for kind in (GRU, LSTM) for gate in range(CELLS[kind][1])],
@@ -276,6 +277,7 @@ def test_bad_flags_are_refused(argument, expected):
   assert expected in str(error.value)
 
 
+@pytest.mark.slow
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = recurrent_width.STUDY.chosen([f"--flagfile={PRESET}"])

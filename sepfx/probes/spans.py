@@ -36,10 +36,17 @@ def span(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   kernel, seen = first_layer(trial.model, params, inputs)
   takes = f"a model whose first layer is a matrix on all {size} numbers of a prompt"
   require(kernel.shape[0] == size, "probes", name, takes)
-  _, singular, directions = jnp.linalg.svd(seen, full_matrices=False)
-  kept = singular > _RELATIVE * singular[0]
-  inside = jnp.where(kept[:, None], directions @ kernel, 0.0)
+  inside = on_span(seen, kernel)
   return {"span_share": jnp.sum(inside**2) / jnp.sum(kernel**2)}
+
+
+def on_span(
+  inputs: Float[Array, "n in"], kernel: Float[Array, "in units"]
+) -> Float[Array, "in units"]:
+  """V W', with V the projection on the span of the inputs (Theorem 6)."""
+  _, singular, directions = jnp.linalg.svd(inputs, full_matrices=False)
+  kept = directions * (singular > _RELATIVE * singular[0])[:, None]
+  return kept.T @ (kept @ kernel)
 
 
 def first_layer(

@@ -6,13 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from sepfx.errors import require
 from sepfx.models import TokensFirst
-
-# Singular values below this share of the largest are rounding.
-_RELATIVE = 1e-5
+from sepfx.probes.spans import on_span
 
 
 def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
@@ -42,7 +40,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   require(l2 is not None, "probes", name, "a protocol with l2")
   tokens = world.sample.tokens
   kernel = params["first"]["kernel"]  # W', [N*d m_1]
-  inside = _projected(tokens.reshape(len(tokens), -1), kernel)
+  inside = on_span(tokens.reshape(len(tokens), -1), kernel)
   gradient = jax.grad(trial.loss)(params, world.sample, world)["first"]["kernel"]
   there = {**params, "first": {**params["first"], "kernel": inside}}
   errors, _ = trial.measured(there, trial.test_task, world.test, world)
@@ -54,12 +52,3 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
     "projected_risk": jnp.mean(errors),
     "projected_error": jnp.std(errors) / jnp.sqrt(len(errors)),
   }
-
-
-def _projected(
-  inputs: Float[Array, "n in"], kernel: Float[Array, "in units"]
-) -> Float[Array, "in units"]:
-  """V W', with V the projection on the span of the inputs."""
-  _, singular, directions = jnp.linalg.svd(inputs, full_matrices=False)
-  kept = directions * (singular > _RELATIVE * singular[0])[:, None]
-  return kept.T @ (kept @ kernel)
