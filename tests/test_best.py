@@ -145,6 +145,28 @@ def test_rates_that_were_given_up_are_out_of_the_running():
   np.testing.assert_array_equal(three.chosen, [*alone.chosen, 0])
 
 
+def test_a_rate_of_which_one_trial_reached_tells_no_spread():
+  """Five spent the budget: with one spread for both the best mean would be too large."""
+  own = drawn(np.random.default_rng(9), np.log([1500, 1500]), 0.1)
+  alone = best_of(own.settings(np.array([0])), 50, np.random.default_rng(0))
+  samples, reached = own.samples.copy(), own.reached.copy()
+  samples[1], reached[1] = 12_800, False
+  samples[1, 0], reached[1, 0] = 6400, True
+  trials = own._replace(samples=samples, reached=reached)
+  np.testing.assert_array_equal(trials.running, [True, False])
+  found = best_of(trials, 50, np.random.default_rng(0))
+  assert found[:-1] == alone[:-1]
+  shared = restricted_means(trials.bounds, 12_800.0, 64.0)
+  assert shared.mean[0] > 1.05 * found.mean  # what it would be
+
+
+def test_a_rate_of_which_one_trial_reached_may_be_the_best():
+  samples = np.array([[640.0, 12_800, 12_800], [12_736, 12_736, 12_800]])
+  trials = Trials(samples, samples < 12_800, np.ones((2, 3), bool), EVERY)
+  np.testing.assert_array_equal(trials.running, [True, True])
+  assert best_of(trials, 50, np.random.default_rng(0)).setting == 0
+
+
 def test_rates_with_more_trials_than_the_best_are_not_preferred():
   """A directory may grow at one rate alone: the others were not given up for that."""
   trials = drawn(np.random.default_rng(9), np.log([1500, 2000, 9000]), 0.1, m=8)

@@ -76,6 +76,18 @@ class Trials(NamedTuple):
     kept = worth_more_trials(pilots, float(self.checks.budget))
     return (count <= PILOTS) & (np.max(count) > PILOTS) & ~kept
 
+  @property
+  def running(self) -> Bool[np.ndarray, " K"]:
+    """Settings that may be the best, and of which the spread of log n may be one.
+
+    Not those that were given up. Not those either of which fewer than two trials
+    reached, if their mean is not the least: they tell no spread of their own, and
+    with trials that did not reach they would make that of the others too large.
+    """
+    told = np.sum(self.reached & self.run, axis=-1) > 1
+    told[choose(self).setting] = True
+    return told & ~self.given_up
+
   def settings(self, chosen: np.ndarray) -> Trials:
     """Those of some settings alone."""
     samples, reached, run = (
@@ -220,8 +232,8 @@ def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
 def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best | None:
   """Chooses among K settings and says what the choice is worth.
 
-  Settings that were given up are out of the running: they are not the best, and their
-  spread is not that of the others.
+  Settings out of the running are not the best, and their spread is not that of the
+  others.
 
   The interval is from the likelihood. Any of the settings may be the best, so it begins
   at the lowest end of all their intervals. It ends where that of the chosen one does,
@@ -236,7 +248,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
     None if no trial reached.
   """
   number = len(trials.samples)
-  running = np.flatnonzero(~trials.given_up)
+  running = np.flatnonzero(trials.running)
   trials = trials.settings(running)
   if not np.any(trials.reached):
     return None

@@ -70,7 +70,7 @@ def summarise_best(
         rates, which = np.unique(own[RATE], return_inverse=True)
         reached = own["outcome"] == "reached"
         trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
-        cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.given_up)]
+        cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.running)]
         entry = _best(rates.tolist(), trials)
         best.append({**head, **entry})
         used |= at & (records.table[RATE] == entry[RATE])
@@ -101,13 +101,13 @@ def verdict(low: float, high: float, letter: str = "N") -> str:
   return "grows" if low > _BORDER else "not settled"
 
 
-def _rates(own: np.ndarray, checks: Checks, given_up: np.ndarray) -> list[dict[str, Any]]:
+def _rates(own: np.ndarray, checks: Checks, running: np.ndarray) -> list[dict[str, Any]]:
   """Means of one series at one length, by rate.
 
-  Rates that were given up share their spread with no other: it may be far larger.
+  Rates out of the running share their spread with no other: it may be far larger.
   """
   rates, which = np.unique(own[RATE], return_inverse=True)
-  groups = [~given_up[which]] + [which == k for k in np.flatnonzero(given_up)]
+  groups = [running[which]] + [which == k for k in np.flatnonzero(~running)]
   means = {}
   for at in groups:
     reached = own["outcome"][at] == "reached"
