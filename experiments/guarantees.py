@@ -13,7 +13,6 @@ cross, a learner of least norm goes over to the task (Theorem 9).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,10 +24,15 @@ from absl import flags
 from experiments import command_line
 from experiments.report import Report, leave
 from sepfx.analysis.norm_figures import draw_norms
-from sepfx.constructions import interpolator, recurrent_retrieval, slot_memory
+from sepfx.constructions import (
+  label_radius,
+  memory_norms,
+  recurrent_retrieval,
+  slot_memory,
+)
 from sepfx.constructions.classes import class_of, retrieval_class
 from sepfx.errors import require
-from sepfx.tasks import QSTR, shared
+from sepfx.tasks import QSTR, incoherent_code_dim, shared
 from sepfx.theory import guarantees, representation
 
 flags.DEFINE_list("lengths", ["8", "16", "32", "64", "128", "256", "512"], "N.")
@@ -42,10 +46,6 @@ FLAGS = flags.FLAGS
 
 # Approximation error of Lemma 11's attention; both links are networks themselves.
 _EPS = 0.01
-# Prompts in all of which |<u, x>| <= r, as a rule.
-_PROMPTS = 1000
-# Coordinates of a code for each nat of N, with which most draws satisfy Assumption 3.
-_CODE_DIM = 16
 _LARGEST = 10**100
 
 
@@ -53,15 +53,14 @@ def of_length(length: int) -> dict[str, Any]:
   """Returns what is known of one N."""
   fields: dict[str, Any] = {
     "length": length, "token_dim": FLAGS.token_dim, "codes": "incoherent",
-    "code_dim": math.ceil(_CODE_DIM * math.log(length)),
+    "code_dim": incoherent_code_dim(length),
   }  # fmt: skip
   key = jax.random.fold_in(jax.random.key(FLAGS.seed), length)
   task = QSTR(**fields)
   task.check_draw(key[None])
   planted = task.init(key)
   d, risk = FLAGS.token_dim, (1 - 1 / length) / 2
-  label_radius = math.sqrt(2 * math.log(_PROMPTS * length))
-  slots = slot_memory(task, planted, radius=label_radius).balanced()
+  slots = slot_memory(task, planted, radius=label_radius(length)).balanced()
   radius = guarantees.token_radius(_LARGEST * length, d)
   built = recurrent_retrieval(QSTR(**fields, indices=shared), planted, radius=radius)
   recurrent = class_of(built, length)
@@ -88,14 +87,7 @@ def of_length(length: int) -> dict[str, Any]:
 
 def memorised(num_samples: int) -> dict[str, float]:
   """Squared norms of networks that fit so many labels of standard normal tokens."""
-  norms = []
-  for draw in range(FLAGS.draws):
-    rng = np.random.default_rng((FLAGS.seed, num_samples, draw))
-    x = rng.normal(size=(num_samples, FLAGS.token_dim))
-    u = rng.normal(size=FLAGS.token_dim)
-    # The label is of another token, of which the own one tells nothing.
-    y = rng.normal(size=(num_samples, FLAGS.token_dim)) @ u / np.linalg.norm(u)
-    norms.append(interpolator(x, y, rng).squared_norm)
+  norms = memory_norms(num_samples, FLAGS.token_dim, FLAGS.draws, FLAGS.seed)
   low, middle, high = np.quantile(norms, (0.05, 0.5, 0.95)).tolist()
   bound = representation.memorising_squared_norm(num_samples)
   return {"samples": num_samples, "low": low, "median": middle, "high": high,

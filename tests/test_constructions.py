@@ -7,9 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sepfx.constructions import norm_bounds, retrieval_transformer
+from sepfx.constructions import norm_bounds, retrieval_transformer, retrieving_heads
 from sepfx.errors import InvalidSetting
-from sepfx.tasks import QSTR, Linear, Mean, Prompts, ReLUTeacher, SquaredNorm, independent
+from sepfx.tasks import (
+  QSTR,
+  FewHeads,
+  Linear,
+  Mean,
+  Prompts,
+  ReLUTeacher,
+  SquaredNorm,
+  independent,
+)
+from sepfx.theory.lower_bounds import blind_heads_floor
 
 LENGTH = 100
 RADIUS = 12.0
@@ -118,3 +128,45 @@ def test_what_cannot_be_built_is_refused():
   planted = task.init(jax.random.key(0))
   with pytest.raises(InvalidSetting, match="eps: got 0"):
     retrieval_transformer(task, planted, radius=5.0, eps=0)
+
+
+@pytest.mark.parametrize("prefactor", [False, True])
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_heads_that_retrieve_attain_the_blind_floor(heads, prefactor):
+  task = FewHeads(
+    length=9, sparsity=3, token_dim=6, codes="distinct", encoding_prefactor=prefactor
+  )
+  planted = task.init(jax.random.key(0))
+  fitted, test = (task.sample(jax.random.key(k), planted, 20_000) for k in (1, 2))
+  found = retrieving_heads(task, planted, heads, fitted)
+  apply = jax.jit(lambda z: found.model.apply({"params": found.params}, z))
+  risk = jnp.mean(task.objective.error(apply(task.encode(planted, test)), test.labels))
+  floor = blind_heads_floor(3, heads)
+  # x^2 is read as a function that is linear between the integers, and beyond 2.
+  assert floor - 0.03 < float(risk) < floor + 0.06
+  # Whatever the other tokens are, a head returns its own.
+  first = -(-task.length // 2) - 1
+  named = np.zeros(task.length, bool)
+  named[np.asarray(test.indices)[0, -1, :heads]] = True
+  tokens = jnp.where(named[None, :, None], test.tokens, -5.0 * test.tokens)
+  z = task.encode(planted, test._replace(tokens=tokens))
+  before, after = apply(task.encode(planted, test)), apply(z)
+  np.testing.assert_allclose(before[:, first:], after[:, first:], atol=1e-3)
+
+
+@pytest.mark.parametrize("heads", [0, 4])
+def test_heads_that_retrieve_are_one_to_q(heads):
+  task = FewHeads(length=9, sparsity=3, token_dim=6, codes="distinct")
+  planted = task.init(jax.random.key(0))
+  sample = task.sample(jax.random.key(1), planted, 10)
+  with pytest.raises(InvalidSetting, match="takes 1 to sparsity = 3"):
+    retrieving_heads(task, planted, heads, sample)
+
+
+def test_heads_cannot_tell_codes_apart_that_coincide():
+  task = FewHeads(length=9, sparsity=3, token_dim=6, codes="distinct")
+  planted = task.init(jax.random.key(0))
+  sample = task.sample(jax.random.key(1), planted, 10)
+  codes = planted.codes.at[1].set(planted.codes[0])
+  with pytest.raises(InvalidSetting, match="codes that all differ"):
+    retrieving_heads(task, planted._replace(codes=codes), 1, sample)

@@ -140,15 +140,15 @@ def records_of(risks):
 
 
 def test_risks_stand_beside_the_floor_of_their_attention():
-  q, d = 4, 20
+  task = FewHeads()
   records = records_of(
     {("full", 1): [1.5, 1.6, 1.7], ("blind", 1): [1.3, 1.4, 1.5], ("full", 4): [0.1]}
   )
-  summary = summarise_heads(records, q, d)
+  summary = summarise_heads(records, task)
   json.dumps(summary)
   full, four, blind = summary["cells"]
-  assert full["floor"] == heads_floor(q, d, 1) == pytest.approx(1.425)
-  assert blind["floor"] == blind_heads_floor(q, 1) == 1.5
+  assert full["floor"] == heads_floor(4, 20, 1) == pytest.approx(1.425)
+  assert blind["floor"] == blind_heads_floor(4, 1) == 1.5
   assert four["floor"] == 0
   assert four["error"] is four["below"] is None
   assert full["below"] == 0

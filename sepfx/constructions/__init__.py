@@ -15,16 +15,19 @@ from sepfx.constructions.interpolation import (
   fit_line,
   interpolator,
   memorising_rnn,
+  memory_norms,
   separation,
 )
 from sepfx.constructions.recurrent import RecurrentRetrieval, recurrent_retrieval
 from sepfx.constructions.retrieval import (
   Retrieval,
+  RetrievingHeads,
   lemma_11_alpha,
   norm_bounds,
   retrieval_transformer,
+  retrieving_heads,
 )
-from sepfx.constructions.slots import SlotMemory, slot_memory
+from sepfx.constructions.slots import SlotMemory, label_radius, slot_memory
 
 __all__ = [
   "ChainConstruction",
@@ -33,6 +36,7 @@ __all__ = [
   "Network",
   "RecurrentRetrieval",
   "Retrieval",
+  "RetrievingHeads",
   "Selection",
   "Separation",
   "SlotMemory",
@@ -40,13 +44,16 @@ __all__ = [
   "fit_line",
   "flat_transformer",
   "interpolator",
+  "label_radius",
   "lemma_11_alpha",
   "memorising_rnn",
+  "memory_norms",
   "norm_bounds",
   "piecewise_constant",
   "recurrent_retrieval",
   "represent",
   "retrieval_transformer",
+  "retrieving_heads",
   "selection",
   "separation",
   "slot_memory",

@@ -126,6 +126,30 @@ def interpolator(
   return Interpolation(network, v, Separation(*(own[k] for own in found)))
 
 
+def memory_norms(
+  num_samples: int, token_dim: int, draws: int, seed: int
+) -> Float[np.ndarray, " draws"]:
+  """Squared norms of interpolators of labels of which the points tell nothing.
+
+  Points are standard normal, labels of another standard normal token along a hidden unit
+  vector, as they are for a network that does not know which token a prompt names.
+
+  Args:
+    num_samples: n.
+    token_dim: d.
+    draws: samples.
+    seed: of all that is random; sample k of n is the same for any number of draws.
+  """
+  norms = []
+  for draw in range(draws):
+    rng = np.random.default_rng((seed, num_samples, draw))
+    x = rng.normal(size=(num_samples, token_dim))
+    u = rng.normal(size=token_dim)
+    y = rng.normal(size=(num_samples, token_dim)) @ u / np.linalg.norm(u)
+    norms.append(interpolator(x, y, rng).squared_norm)
+  return np.array(norms)
+
+
 def memorising_rnn(network: TwoLayer, input_dim: int) -> tuple[ResidualRNN, Any]:
   """The recurrent network of Theorem 9's proof: it fits, and remembers nothing.
 

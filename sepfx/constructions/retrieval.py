@@ -10,7 +10,7 @@ import numpy as np
 
 from sepfx.errors import InvalidSetting, require
 from sepfx.models import Transformer
-from sepfx.tasks import QSTR, Planted, TwoLayer
+from sepfx.tasks import QSTR, Planted, Prompts, TwoLayer
 
 
 class Retrieval(NamedTuple):
@@ -143,3 +143,76 @@ def retrieval_transformer(
   params["hidden"]["bias"] = network.b
   params["output"] = read_out
   return Retrieval(model, params, alpha, network)
+
+
+class RetrievingHeads(NamedTuple):
+  """A `Transformer` whose heads retrieve, and parameters for it.
+
+  Attributes:
+    model: H heads.
+    params: its "params" collection.
+  """
+
+  model: Transformer
+  params: Any
+
+
+# Share of its attention that a retrieving head may leave on other tokens.
+_REST = 1e-6
+# Where the slope of its read-out changes, of |x|.
+_KNOTS = (0.0, 1.0, 2.0)
+
+
+def retrieving_heads(
+  task: QSTR, planted: Planted, num_heads: int, sample: Prompts
+) -> RetrievingHeads:
+  """Builds H of the q heads of Equation (A.2), with a read-out fitted to a sample.
+
+  Head h returns token t_ih up to a share of 1e-6. The read-out sums one and the same
+  function of every retrieved coordinate x: a constant, and |x| beyond 0, 1 and 2, each of
+  two ReLU units, with weights by least squares. It suits links that are such sums, as
+  that of Proposition 3 is.
+
+  Args:
+    task: qSTR; codes that break Assumption 3 do, as long as they differ.
+    planted: its planted parameters.
+    num_heads: H, from 1 to q.
+    sample: prompts that the read-out is fitted to, at their last position.
+
+  Raises:
+    InvalidSetting: for more heads than tokens to retrieve, or codes that coincide.
+  """
+  q, d, d_e = task.sparsity, task.token_dim, task.resolved_code_dim
+  require(1 <= num_heads <= q, "num_heads", num_heads, f"1 to sparsity = {q}")
+  codes = np.asarray(planted.codes, np.float64)
+  products = codes @ codes.T
+  margin = float(np.min(np.diag(products)[:, None] - products + 9 * np.eye(len(codes))))
+  require(margin > 1e-6, "codes", task.codes, "codes that all differ")
+  squared_prefactor = d / q if task.encoding_prefactor else 1.0
+  alpha = math.log(task.length / _REST) / (margin * squared_prefactor)
+  d_in, units = task.input_dim, 2 * len(_KNOTS)
+  w_qk = np.zeros((num_heads, d_in, d_in), np.float32)
+  hidden = np.zeros((num_heads * d_in, units * num_heads * d + 1), np.float32)
+  bias = np.append(np.tile(np.repeat([-k for k in _KNOTS], 2), num_heads * d), 1.0)
+  for h in range(num_heads):
+    w_qk[h, slice(d + (h + 1) * d_e, d + (h + 2) * d_e), slice(d, d + d_e)] = (
+      alpha * np.eye(d_e)
+    )
+    for c in range(d):
+      first = units * (h * d + c)
+      hidden[h * d_in + c, first : first + units] = np.tile([1.0, -1.0], len(_KNOTS))
+  tokens = np.take_along_axis(
+    np.asarray(sample.tokens, np.float64), np.asarray(sample.indices)[:, -1, :, None], 1
+  )[:, :num_heads]
+  beyond = [np.sum(np.maximum(np.abs(tokens) - k, 0), axis=(1, 2)) for k in _KNOTS]
+  design = np.stack([*beyond, np.ones(len(tokens))], axis=1)
+  labels = np.asarray(sample.labels, np.float64)[:, -1]
+  *slopes, constant = np.linalg.lstsq(design, labels, rcond=None)[0]
+  weights = np.append(np.tile(np.repeat(slopes, 2), num_heads * d), constant)
+  params = {
+    "W_QK": jnp.asarray(w_qk),
+    "hidden": {"kernel": jnp.asarray(hidden), "bias": jnp.asarray(bias, jnp.float32)},
+    "output": {"kernel": jnp.asarray(weights[:, None], jnp.float32)},
+  }
+  model = Transformer(num_heads=num_heads, parametrization="full", width=len(bias))
+  return RetrievingHeads(model, params)

@@ -14,6 +14,14 @@ from sepfx.errors import require
 from sepfx.models import ResidualRNN
 from sepfx.tasks import QSTR, Planted, coherence
 
+# Prompts in all of which |<u, x>| is below `label_radius`, as a rule.
+_PROMPTS = 1000
+
+
+def label_radius(length: int) -> float:
+  """What slots have to hold: |<u, x>| of standard normal tokens is seldom larger."""
+  return math.sqrt(2 * math.log(_PROMPTS * length))
+
 
 class SlotMemory(NamedTuple):
   """A `ResidualRNN` and parameters for it.

@@ -18,7 +18,7 @@ from sepfx.tasks.boolean import (
   boolean_function,
   threshold,
 )
-from sepfx.tasks.codes import coherence, default_code_dim, draw_codes
+from sepfx.tasks.codes import coherence, default_code_dim, draw_codes, incoherent_code_dim
 from sepfx.tasks.few_heads import FewHeads
 from sepfx.tasks.fourier import FourierSparse, Spectrum, UnseenStrings
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
@@ -40,6 +40,7 @@ from sepfx.tasks.objectives import (
   Objective,
 )
 from sepfx.tasks.parity_chain import BitsAndSteps, ParityChain, UnseenChains
+from sepfx.tasks.pointwise import PointwiseQSTR
 from sepfx.tasks.qstr import QSTR, Planted, Prompts, first_half_scales
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
   "Objective",
   "ParityChain",
   "Planted",
+  "PointwiseQSTR",
   "Prompts",
   "ReLUTeacher",
   "SparseBoolean",
@@ -81,6 +83,7 @@ __all__ = [
   "default_code_dim",
   "draw_codes",
   "first_half_scales",
+  "incoherent_code_dim",
   "independent",
   "shared",
   "threshold",

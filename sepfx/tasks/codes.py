@@ -29,6 +29,11 @@ def default_code_dim(length: int) -> int:
   return math.floor(5 * math.log(length))
 
 
+def incoherent_code_dim(length: int) -> int:
+  """d_e = ceil(16 ln N), with which most random draws satisfy Assumption 3."""
+  return math.ceil(16 * math.log(length))
+
+
 def draw_codes(
   key: PRNGKeyArray, kind: str, length: int, code_dim: int
 ) -> Float[Array, "N d_e"]:

@@ -1,0 +1,119 @@
+"""Does a learner of small norm memorise labels or learn the task? Theorem 9 by training.
+
+    python -m experiments.memorising
+
+Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains a
+recurrent network with a small penalty on all squared parameters on n prompts of 1STR, of
+each of which one label is known. Holds its norm against those of two constructions, one
+that memorises n labels and one that solves 1STR, and its risk against both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import rich.table
+
+from experiments import fixed_steps, study
+from experiments.parts import made_from, optimizer_from
+from experiments.settings import Common, setting
+from experiments.tables import interval_text
+from sepfx import models
+from sepfx.analysis.memories import draw_memories, summarise_memories
+from sepfx.constructions import label_radius, memory_norms, slot_memory
+from sepfx.errors import require
+from sepfx.tasks import QSTR, PointwiseQSTR, incoherent_code_dim
+from sepfx.training import Trial
+
+# Labels that memories are built for, and samples of each.
+_MEMORIES, _DRAWS = (2, 4, 8, 16, 32, 64, 128, 256), 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  length: int = setting((8,), "N.", flag="lengths", kind="grid")
+  sample_size: int = setting(
+    (4, 16, 64, 256, 1024, 4096, 16_384, 65_536), "n, of labels.", flag="sample_sizes",
+    kind="grid",
+  )  # fmt: skip
+  num_trials: int = setting(3, "Samples, and links, of each cell.", kind="count")
+  model: str = setting(
+    "residual_rnn:units=32:transition_widths=64:output_widths=64x64:radius=1.0",
+    "Who learns; a recurrent network with states of norm at most 1.",
+    kind="fixed",
+  )
+  token_dim: int = setting(10, "d.", kind="fixed")
+  l2: float | None = setting(1e-4, "Penalty on all squared parameters.")
+  steps: int = setting(10_000, "Steps of a trial.", kind="fixed")
+  learning_rate: float = setting(3e-3, "The optimizer's.")
+  batch_size: int = setting(
+    256, "Prompts per step; the whole sample where that is smaller.", kind="fixed"
+  )
+  check_every: int = setting(2500, "Steps between two evaluations.", kind="fixed")
+  num_test: int = setting(5000, "Test prompts of a trial.", kind="fixed")
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+  return {"codes": "incoherent", "code_dim": incoherent_code_dim(settings.length)}
+
+
+def build(settings: Settings) -> Trial:
+  penalised = settings.l2 is not None and settings.l2 > 0
+  require(penalised, "l2", settings.l2, "a positive number: the theorem needs one")
+  seen = made_from(settings, PointwiseQSTR, **_fields(settings))
+  whole = made_from(settings, QSTR, **_fields(settings))
+  optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
+  protocol = fixed_steps.erm(settings, optimizer)
+  return protocol.trial(seen, whole, models.build(settings.model, whole), settings.model)
+
+
+def summarise(run: study.Run) -> dict[str, Any]:
+  tasks = {cell.trial.task.length: cell.trial.test_task for cell in run.cells.values()}
+  slots = {N: _slots(task) for N, task in tasks.items()}
+  d = run.chosen.one("token_dim")
+  memorised = {n: float(np.median(memory_norms(n, d, _DRAWS, 0))) for n in _MEMORIES}
+  return summarise_memories(run.records, memorised, slots)
+
+
+def _slots(task: QSTR) -> float:
+  """Squared norm of a network that solves this 1STR."""
+  planted = task.init(jax.random.key(0))
+  slots = slot_memory(task, planted, radius=label_radius(task.length))
+  return slots.balanced().squared_norm
+
+
+def table(summary: dict) -> list[Any]:
+  shown = rich.table.Table("N", "n", "on labels seen", "on fresh prompts", "squared norm")
+  for cell in summary["cells"]:
+    shown.add_row(
+      str(cell["length"]), f"{cell['samples']:,}",
+      *(interval_text(cell, name) for name in ("train", "risk", "squared_norm")),
+    )  # fmt: skip
+  lines = []
+  for own, slots in zip(summary["crossings"], summary["lengths"], strict=True):
+    at = "" if own["constructed"] is None else f" at n = {own['constructed']:.3g}"
+    learned = "no n tried" if own["learned"] is None else f"n = {own['learned']:,}"
+    lines.append(
+      f"N = {own['length']}: slots have a squared norm of "
+      f"{slots['slots_squared_norm']:.4g}, which memories have{at}; the risk falls below "
+      f"0.5 at {learned}"
+    )
+  return [shown, *lines, "Mean [95% interval] over trials."]
+
+
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise,
+  draw=lambda run, summary: draw_memories(summary),
+  table=table,
+  output_dir="runs/memorising",
+  probes=("generalisation", "norms"),
+  axes=("length", "sample_size"),
+)
+
+if __name__ == "__main__":
+  study.main(STUDY)

@@ -1,0 +1,112 @@
+"""Norms and risks of networks trained on few labels: Theorem 9 beside training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from sepfx.analysis.figures import STYLES, label_logarithmic
+from sepfx.analysis.norm_figures import crossings
+from sepfx.analysis.statistics import student_interval
+from sepfx.analysis.summary import json_values
+from sepfx.ensembles import Records
+
+# Below this share of what a constant has, a risk says that the task was learned.
+LEARNED = 0.5
+
+
+def summarise_memories(
+  records: Records, memorised: Mapping[int, float], slots: Mapping[int, float]
+) -> dict[str, Any]:
+  """Summarises trials by what they fit, what they predict, and their norm.
+
+  Args:
+    records: of axes `length` and `sample_size`, with the probes `generalisation` and
+      `norms`. Labels have variance 1.
+    memorised: n -> median squared norm of networks that memorise n labels (Lemma 36),
+      n ascending.
+    slots: N -> squared norm of N slots, which solve 1STR.
+
+  Returns:
+    `cells`: for each N and n the means over trials, with 95% Student-t intervals NAME_low
+    and NAME_high: `train`, the risk on the labels that were seen; `risk`, on fresh
+    prompts; `squared_norm` of all parameters. None where a trial diverged.
+    `memorised`, `lengths`: as given, as `sepfx.analysis.norm_figures.crossings` takes
+    them.
+    `crossings`: for each N, `constructed`, the n where both constructions have one norm,
+    None if it is outside of `memorised`; and `learned`, the least n whose mean risk is
+    below one half, None if there is none.
+  """
+  probes = records.probes
+  assert probes is not None
+  cells = []
+  for N in np.unique(probes["length"]).tolist():
+    for n in np.unique(probes["sample_size"]).tolist():
+      own = probes[(probes["length"] == N) & (probes["sample_size"] == n)]
+      values = {
+        "train": own["train_loss"], "risk": own["population_risk"],
+        "squared_norm": own["norm"] ** 2,
+      }  # fmt: skip
+      cell = {"length": N, "samples": n, "trials": len(own)}
+      for name, each in values.items():
+        mean, low, high = student_interval(each.astype(float))
+        ends = {name: mean, f"{name}_low": low, f"{name}_high": high}
+        cell |= json_values(ends)
+      cells.append(cell)
+  lists = {
+    "memorised": [{"samples": n, "median": norm} for n, norm in memorised.items()],
+    "lengths": [{"length": N, "slots_squared_norm": own} for N, own in slots.items()],
+  }
+  constructed = dict(zip(slots, crossings(lists), strict=True))
+  found = []
+  for N in dict.fromkeys(cell["length"] for cell in cells):
+    known = [c for c in cells if c["length"] == N and c["risk"] is not None]
+    below = [cell["samples"] for cell in known if cell["risk"] < LEARNED]
+    at = json_values({"constructed": constructed[N]})
+    found.append({"length": N, **at, "learned": min(below, default=None)})
+  return {"cells": cells, **lists, "crossings": found}
+
+
+def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+  """Draws squared norms and risks against the number of labels."""
+  figure = matplotlib.figure.Figure(figsize=(11, 4.6), layout="constrained")
+  norms, risks = figure.subplots(1, 2)
+  memorised = summary["memorised"]
+  norms.plot(
+    [own["samples"] for own in memorised], [own["median"] for own in memorised],
+    color="black", linewidth=1.2, label="memorises n labels (Lemma 36)",
+  )  # fmt: skip
+  for k, slots in enumerate(summary["lengths"]):
+    style = STYLES[k % len(STYLES)]
+    own = [cell for cell in summary["cells"] if cell["length"] == slots["length"]]
+    norms.axhline(
+      slots["slots_squared_norm"], color=style["color"], linestyle=":", linewidth=1.2,
+      label=f"N = {slots['length']} slots, which solve 1STR",
+    )  # fmt: skip
+    label = f"N = {slots['length']}, trained"
+    _line(norms, own, "squared_norm", label, style)
+    _line(risks, own, "risk", f"{label}: fresh prompts", style)
+    hollow = {**style, "fillstyle": "none", "linestyle": "--"}
+    _line(risks, own, "train", f"{label}: labels seen", hollow)
+  norms.set(yscale="log", ylabel="squared norm of all parameters")
+  risks.axhline(1, color="black", linestyle=":", linewidth=1, label="a constant")
+  risks.set(ylabel="squared error", ylim=(0, None))
+  for axis in (norms, risks):
+    axis.set(xscale="log", xlabel="labels n, one of each prompt")
+    label_logarithmic(axis.xaxis)
+    axis.grid(alpha=0.25)
+    axis.legend(frameon=False, fontsize=8)
+  return figure
+
+
+def _line(axis, cells, name, label, style) -> None:
+  known = [cell for cell in cells if cell[name] is not None]
+  x = [cell["samples"] for cell in known]
+  axis.plot(x, [cell[name] for cell in known], **style, linewidth=1.5, label=label)
+  for cell in known:
+    if cell[f"{name}_low"] is not None:
+      ends = [max(cell[f"{name}_low"], 1e-9), cell[f"{name}_high"]]
+      axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=1)
