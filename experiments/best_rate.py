@@ -14,6 +14,7 @@ from experiments import best_tables, levels, sample_complexity, study
 from experiments.pilots import Pilots
 from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
+from sepfx.training import Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +44,19 @@ class Settings(sample_complexity.Settings):
   check_every: int = setting(1, "Steps between two evaluations.", kind="fixed")
 
 
+def _unknowns(trial: Trial) -> float | None:
+  """q d over the labels of a prompt, for the linear link."""
+  task = trial.test_task
+  labels = {"qstr": task.length, "simple_qstr": 1}.get(task.name)
+  if labels is None or task.link.name != "linear":
+    return None
+  return task.sparsity * task.token_dim / labels
+
+
 def summarise_run(run: study.Run) -> dict:
   risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
-  own = levels.levels_of(run.chosen)
-  return summarise_best(run.records, own, run.checks(), risk, run.against)
+  own, unknowns = levels.levels_of(run.chosen), run.per_row(_unknowns)
+  return summarise_best(run.records, own, run.checks(), risk, run.against, unknowns)
 
 
 STUDY = study.Study(

@@ -26,6 +26,7 @@ from sepfx.analysis.summary import at_level
 
 # The rate that all architectures are trained at in the publication.
 PUBLISHED_RATE = 1e-3
+_INFORMATION: Mapping[str, Any] = {"color": "black", "linestyle": ":", "marker": "."}
 _EDGE: Mapping[str, Any] = {**BOUND, "marker": r"$\Downarrow$"}
 
 
@@ -39,7 +40,8 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     A column for each level. Above, n at the best rate with its interval, and faint, n at
     the published rate; an arrow up where an n is a lower bound, since trials spent their
     budget; one down where it is an upper bound, since the rate is at an edge of those
-    tried. Below, the best rate, hollow at an edge.
+    tried. Below, the best rate, hollow at an edge. Against another axis than the length,
+    dotted, the prompts that any learner needs, where that is known.
   """
   levels = [Level(**own) for own in summary["levels"]]
   against = summary["against"]
@@ -68,6 +70,10 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       ]
       _draw_faintly(figure, upper, at_published, against, shift, style)
       _draw_rates(lower, own, against, shift, style)
+    needed = {e[against]: e["information"] for e in best if e["information"]}
+    if against != "length" and needed:
+      x = sorted(needed)
+      upper.plot(x, [needed[place] for place in x], **_INFORMATION)
     for axis in (upper, lower):
       axis.set(xscale="log", yscale="log")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
@@ -129,6 +135,8 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
   if any(np.isclose(rate, PUBLISHED_RATE) for rate in rates):
     label = f"at the published rate, {PUBLISHED_RATE:g}"
     handles.append(handle(label, alpha=0.3, linewidth=1))
+  if summary["against"] != "length" and any(e["information"] for e in summary["best"]):
+    handles.append(handle("that any learner needs: a label per unknown", **_INFORMATION))
   if any(entry["restricted"] for entry in summary["best"]):
     handles.append(handle("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):

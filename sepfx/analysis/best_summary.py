@@ -31,6 +31,7 @@ def summarise_best(
   checks: Checks,
   uniform_risk: np.ndarray,
   against: str = "length",
+  unknowns: np.ndarray | None = None,
 ) -> dict[str, Any]:
   """Chooses each series' best learning rate at each level and length, or other place.
 
@@ -40,12 +41,16 @@ def summarise_best(
     checks: how first passages were looked for, of each row.
     uniform_risk: risk of uniform attention, [rows]; NaN where there is no such line.
     against: the numeric column in place of the length N, if it is another one.
+    unknowns: numbers that are to be learned for each label of a prompt, [rows]; NaN where
+      that is not known, None where it is known of none.
 
   Returns:
     JSON values. `cells`: for each level, series, length and rate what
     `sepfx.analysis.passages.Mean` has. `best`: for each level, series and length the best
     rate with what `sepfx.analysis.best.Best` has; `learning_rate` is None where no trial
-    of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
+    of any rate reached, and then `mean` is the budget. `information`: prompts that any
+    learner needs on average over links, None where it is not known. `edge` is True where
+    the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
     `exponents`: c of n ~ N^c over the trials at the best rates; `at_rates`, c at each
     rate over those lengths at which all its trials reached, which is too small where n
@@ -72,7 +77,9 @@ def summarise_best(
         trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
         cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.running)]
         entry = _best(rates.tolist(), trials)
-        best.append({**head, **entry})
+        threshold = level.threshold(np.ravel(uniform_risk[at])[0])
+        needed = np.nan if unknowns is None else unknowns[at][0] * (1 - threshold)
+        best.append({**head, **entry, **json_values({"information": needed})})
         used |= at & (records.table[RATE] == entry[RATE])
       exponent = _exponent(records.table[used], checks.at(used), against)
       if exponent is not None:

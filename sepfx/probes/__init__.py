@@ -17,6 +17,7 @@ from sepfx import specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
+from sepfx.probes.clipped import clipped
 from sepfx.probes.generalisation import generalisation
 from sepfx.probes.gradients import gradient
 from sepfx.probes.norms import norms
@@ -32,6 +33,7 @@ __all__ = [
   "attention",
   "build",
   "chain",
+  "clipped",
   "combined",
   "generalisation",
   "gradient",
@@ -49,6 +51,7 @@ _BUILT_IN: dict[str, Callable[..., Probe]] = {
   "norms": lambda: norms,
   "attention": lambda: attention,
   "chain": lambda: chain,
+  "clipped": clipped,
   "generalisation": lambda: generalisation,
   "gradient": lambda: gradient,
   "risk": risk,
