@@ -44,7 +44,7 @@ class Settings(sample_complexity.Settings):
   check_every: int = setting(1, "Steps between two evaluations.", kind="fixed")
 
 
-def _unknowns(trial: Trial) -> float | None:
+def unknowns(trial: Trial) -> float | None:
   """q d over the labels of a prompt, for the linear link."""
   task = trial.test_task
   labels = {"qstr": task.length, "simple_qstr": 1}.get(task.name)
@@ -55,8 +55,8 @@ def _unknowns(trial: Trial) -> float | None:
 
 def summarise_run(run: study.Run) -> dict:
   risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
-  own, unknowns = levels.levels_of(run.chosen), run.per_row(_unknowns)
-  return summarise_best(run.records, own, run.checks(), risk, run.against, unknowns)
+  own, known = levels.levels_of(run.chosen), run.per_row(unknowns)
+  return summarise_best(run.records, own, run.checks(), risk, run.against, known)
 
 
 STUDY = study.Study(

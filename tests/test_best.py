@@ -255,10 +255,11 @@ def n_of(model, length, rate):
   return 100 * length**1.5 * (1 if rate == 1e-3 else 8)
 
 
-def summary_of(own, against="length"):
+def summary_of(own, against="length", unknowns=None):
   count = len(own.table)
   checks = Checks(*(np.full(count, v) for v in (64, 64, 12_800)))
-  return summarise_best(own, [Level(0.5)], checks, np.full(count, 0.9), against)
+  known = None if unknowns is None else np.full(count, unknowns)
+  return summarise_best(own, [Level(0.5)], checks, np.full(count, 0.9), against, known)
 
 
 def test_summary_says_rates_edges_and_bounds():
@@ -286,6 +287,48 @@ def test_summary_says_rates_edges_and_bounds():
   assert (best["c"], best["low"]) == (one["c"], one["low"])
   slow = [own for own in two["at_rates"] if own["learning_rate"] != 1e-3]
   assert all(own["over"] == [4, 8] for own in slow)
+
+
+def test_what_any_learner_needs_is_drawn_against_other_axes():
+  own = records(n_of)
+  renamed = recfunctions.rename_fields(own.table, {"length": "token_dim"})
+  coordinates = ("task", "model", "token_dim", "learning_rate")
+  found = summary_of(Records(renamed, coordinates, {}), "token_dim", unknowns=30.0)
+  json.dumps(found, allow_nan=False)
+  assert {e["information"] for e in found["best"]} == {15.0}  # half of them, below 0.5
+  label = "that any learner needs: a label per unknown"
+  axis, _, figure = *best_figures.best_rates(found).axes, best_figures.best_rates(found)
+  (line,) = (own for own in axis.get_lines() if own.get_linestyle() == ":"
+             and own.get_color() == "black")  # fmt: skip
+  np.testing.assert_array_equal(line.get_ydata(), [15, 15, 15])
+  shown = [text.get_text() for own in figure.legends for text in own.get_texts()]
+  assert label in shown
+  unknown = summary_of(Records(renamed, coordinates, {}), "token_dim", unknowns=np.nan)
+  assert {e["information"] for e in unknown["best"]} == {None}
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (["--task=qstr", "--lengths=4"], 2.5),  # 10 unknowns, 4 labels of a prompt
+    (["--task=simple_qstr", "--lengths=4"], 10.0),
+    (["--task=qstr", "--lengths=4", "--sparsity=2"], 5.0),
+    (
+      [
+        "--task=qstr",
+        "--lengths=4",
+        "--link=relu_teacher",
+        "--uniform_fractions=",
+        "--thresholds=0.1",
+      ],
+      None,
+    ),
+  ],
+)
+def test_unknowns_for_each_label(arguments, expected):
+  study_of = best_rate.STUDY
+  cells = study_of.cells(study_of.chosen([*arguments, "--models=transformer"]))
+  assert best_rate.unknowns(cells[0].trial) == expected
 
 
 def test_another_axis_stands_where_the_length_does():

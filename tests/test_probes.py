@@ -50,6 +50,30 @@ def test_gradient_is_of_what_is_minimised():
   assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
 
 
+def test_clipped_keeps_predictions_within_a_range():
+  params, world, key = ended(TRIAL)
+  found = probes.build("clipped:at=0.25")(TRIAL, params, world, key)
+  inputs = small.TASK.encode(world.planted, world.test)
+  outputs = np.asarray(FFN.apply({"params": params}, inputs))
+  labels = np.asarray(world.test.labels)
+  kept = np.where(outputs > 0.25, 0.25, np.where(outputs < -0.25, -0.25, outputs))
+  assert 0 < found["clipped_share"] < 1
+  assert found["clipped_share"] == pytest.approx(np.mean(kept != outputs))
+  risks = [float(found[name]) for name in ("unclipped_risk", "clipped_risk")]
+  plain = [np.mean((own - labels) ** 2) for own in (outputs, kept)]
+  assert risks == pytest.approx(plain, rel=1e-5)
+  assert risks[0] != pytest.approx(risks[1], rel=1e-5)
+
+
+def test_clipped_is_of_numbers():
+  with pytest.raises(InvalidSetting, match="takes a positive number"):
+    probes.build("clipped:at=0.0")
+  bits = SparseBoolean(length=9)
+  trial = FIXED.trial(bits, bits, OnBits(FFN))
+  with pytest.raises(InvalidSetting, match="takes a task whose labels are numbers"):
+    probes.combined(["clipped"], [trial])
+
+
 @pytest.mark.slow
 def test_risk_on_another_distribution_and_length():
   trial = small.TRIAL
