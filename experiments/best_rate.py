@@ -14,6 +14,7 @@ from experiments import best_tables, levels, sample_complexity, study
 from experiments.pilots import Pilots
 from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
+from sepfx.tasks import QSTR
 from sepfx.training import Trial
 
 
@@ -45,12 +46,12 @@ class Settings(sample_complexity.Settings):
 
 
 def unknowns(trial: Trial) -> float | None:
-  """q d over the labels of a prompt, for the linear link."""
-  task = trial.test_task
-  labels = {"qstr": task.length, "simple_qstr": 1}.get(task.name)
-  if labels is None or task.link.name != "linear":
+  """q d over the labels of a training prompt, for the linear link."""
+  task = trial.task
+  if not isinstance(task, QSTR) or task.link.name != "linear":
     return None
-  return task.sparsity * task.token_dim / labels
+  labels = {"qstr": task.length, "simple_qstr": 1}.get(task.name)
+  return None if labels is None else task.sparsity * task.token_dim / labels
 
 
 def summarise_run(run: study.Run) -> dict:

@@ -47,6 +47,8 @@ FLAGS = flags.FLAGS
 # Approximation error of Lemma 11's attention; both links are networks themselves.
 _EPS = 0.01
 _LARGEST = 10**100
+# Layers of the slots' read-out, L_y.
+_DEPTH = 3
 
 
 def of_length(length: int) -> dict[str, Any]:
@@ -80,16 +82,20 @@ def of_length(length: int) -> dict[str, Any]:
     "transformer_samples": guarantees.samples_for(risk, of_transformer),
     "recurrent_samples": guarantees.samples_for(risk, of_recurrent),
     "slots_squared_norm": slots.squared_norm,
-    "least_squared_norm": representation.generalising_squared_norm(length, risk, 3),
-    "memorised_samples": representation.memorised_samples(length, risk, 3),
+    "least_squared_norm": representation.generalising_squared_norm(length, risk, _DEPTH),
+    "memorised_samples": representation.memorised_samples(length, risk, _DEPTH),
   }
 
 
 def memorised(num_samples: int) -> dict[str, float]:
-  """Squared norms of networks that fit so many labels of standard normal tokens."""
-  norms = memory_norms(num_samples, FLAGS.token_dim, FLAGS.draws, FLAGS.seed)
+  """Squared norms of networks that fit so many labels of standard normal tokens.
+
+  With a read-out as deep as that of the slots.
+  """
+  own = (num_samples, FLAGS.token_dim, FLAGS.draws, FLAGS.seed)
+  norms = memory_norms(*own, depth=_DEPTH)
   low, middle, high = np.quantile(norms, (0.05, 0.5, 0.95)).tolist()
-  bound = representation.memorising_squared_norm(num_samples)
+  bound = representation.memorising_squared_norm(num_samples, _DEPTH)
   return {"samples": num_samples, "low": low, "median": middle, "high": high,
           "bound": bound}  # fmt: skip
 

@@ -3,9 +3,13 @@
     python -m experiments.memorising
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains a
-recurrent network with a small penalty on all squared parameters on n prompts of 1STR, of
-each of which one label is known. Holds its norm against those of two constructions, one
-that memorises n labels and one that solves 1STR, and its risk against both.
+recurrent network on n prompts of 1STR, with the label of one position of each prompt, and
+with a penalty on all squared parameters that falls: the learner of least norm (2.4), as
+far as training finds it. Holds its norm against those of two constructions, one that
+memorises n labels and one that solves 1STR.
+
+The theorem's own bounds say nothing at sizes that can be trained. No learner has a risk
+below 1 - n / d, whatever its norm: below d labels a high risk is no sign of memorising.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import rich.table
 
 from experiments import fixed_steps, study
@@ -26,10 +31,11 @@ from sepfx.analysis.memories import draw_memories, summarise_memories
 from sepfx.constructions import label_radius, memory_norms, slot_memory
 from sepfx.errors import require
 from sepfx.tasks import QSTR, PointwiseQSTR, incoherent_code_dim
-from sepfx.training import Trial
+from sepfx.training import Trial, penalised
 
 # Labels that memories are built for, and samples of each.
-_MEMORIES, _DRAWS = (2, 4, 8, 16, 32, 64, 128, 256), 20
+_MEMORIES, _DRAWS = (2, 4, 8, 16, 32, 64), 20
+_DEPTH = 3  # layers of the read-out, of the learner and of both constructions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +52,10 @@ class Settings(Common):
     kind="fixed",
   )
   token_dim: int = setting(10, "d.", kind="fixed")
-  l2: float | None = setting(1e-4, "Penalty on all squared parameters.")
+  first_penalty: float = setting(
+    1e-3, "Factor of all squared parameters at the first step.", kind="fixed"
+  )
+  last_penalty: float = setting(1e-5, "The same at the last step.", kind="fixed")
   steps: int = setting(10_000, "Steps of a trial.", kind="fixed")
   learning_rate: float = setting(3e-3, "The optimizer's.")
   batch_size: int = setting(
@@ -61,12 +70,14 @@ def _fields(settings: Settings) -> dict[str, Any]:
 
 
 def build(settings: Settings) -> Trial:
-  penalised = settings.l2 is not None and settings.l2 > 0
-  require(penalised, "l2", settings.l2, "a positive number: the theorem needs one")
+  first, last = settings.first_penalty, settings.last_penalty
+  require(last > 0, "last_penalty", last, "a positive number: norms are to be small")
+  require(first >= last, "first_penalty", first, f"at least last_penalty = {last}")
   seen = made_from(settings, PointwiseQSTR, **_fields(settings))
   whole = made_from(settings, QSTR, **_fields(settings))
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
-  protocol = fixed_steps.erm(settings, optimizer)
+  fall = optax.exponential_decay(first, settings.steps, last / first)
+  protocol = fixed_steps.erm(settings, penalised(optimizer, fall))
   return protocol.trial(seen, whole, models.build(settings.model, whole), settings.model)
 
 
@@ -74,12 +85,13 @@ def summarise(run: study.Run) -> dict[str, Any]:
   tasks = {cell.trial.task.length: cell.trial.test_task for cell in run.cells.values()}
   slots = {N: _slots(task) for N, task in tasks.items()}
   d = run.chosen.one("token_dim")
-  memorised = {n: float(np.median(memory_norms(n, d, _DRAWS, 0))) for n in _MEMORIES}
-  return summarise_memories(run.records, memorised, slots)
+  norms = {n: memory_norms(n, d, _DRAWS, 0, _DEPTH) for n in _MEMORIES}
+  memorised = {n: float(np.median(own)) for n, own in norms.items()}
+  return summarise_memories(run.records, d, memorised, slots)
 
 
 def _slots(task: QSTR) -> float:
-  """Squared norm of a network that solves this 1STR."""
+  """Squared norm of a network that solves this 1STR; less may suffice."""
   planted = task.init(jax.random.key(0))
   slots = slot_memory(task, planted, radius=label_radius(task.length))
   return slots.balanced().squared_norm

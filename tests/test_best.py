@@ -296,15 +296,28 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   found = summary_of(Records(renamed, coordinates, {}), "token_dim", unknowns=30.0)
   json.dumps(found, allow_nan=False)
   assert {e["information"] for e in found["best"]} == {15.0}  # half of them, below 0.5
-  label = "that any learner needs: a label per unknown"
-  axis, _, figure = *best_figures.best_rates(found).axes, best_figures.best_rates(found)
+  label = "any learner: q d (1 - MSE) labels"
+  figure = best_figures.best_rates(found)
+  axis, _ = figure.axes
   (line,) = (own for own in axis.get_lines() if own.get_linestyle() == ":"
              and own.get_color() == "black")  # fmt: skip
   np.testing.assert_array_equal(line.get_ydata(), [15, 15, 15])
   shown = [text.get_text() for own in figure.legends for text in own.get_texts()]
   assert label in shown
+  # Series whose prompts have other numbers of labels have lines of their own.
+  for entry in found["best"]:
+    entry["information"] *= 1 if entry["series"] == "ffn" else 2
+  axis, _ = best_figures.best_rates(found).axes
+  lines = [own.get_ydata()[0] for own in axis.get_lines()
+           if own.get_linestyle() == ":" and own.get_color() == "black"]  # fmt: skip
+  assert sorted(lines) == [15, 30]
   unknown = summary_of(Records(renamed, coordinates, {}), "token_dim", unknowns=np.nan)
   assert {e["information"] for e in unknown["best"]} == {None}
+  count = len(own.table)
+  checks = Checks(*(np.full(count, v) for v in (64, 64, 12_800)))
+  level, risk = Level(0.5, of_uniform=True), np.full(count, 0.9)
+  own = summarise_best(own, [level], checks, risk, unknowns=np.full(count, 30.0))
+  np.testing.assert_allclose([e["information"] for e in own["best"]], 16.5)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +325,7 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   [
     (["--task=qstr", "--lengths=4"], 2.5),  # 10 unknowns, 4 labels of a prompt
     (["--task=simple_qstr", "--lengths=4"], 10.0),
+    (["--task=qstr", "--lengths=4", "--test_distribution=simple"], 2.5),
     (["--task=qstr", "--lengths=4", "--sparsity=2"], 5.0),
     (
       [

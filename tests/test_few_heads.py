@@ -140,11 +140,10 @@ def records_of(risks):
 
 
 def test_risks_stand_beside_the_floor_of_their_attention():
-  task = FewHeads()
   records = records_of(
     {("full", 1): [1.5, 1.6, 1.7], ("blind", 1): [1.3, 1.4, 1.5], ("full", 4): [0.1]}
   )
-  summary = summarise_heads(records, task)
+  summary = summarise_heads(records, 4, 20, [1.5, 1.01, 0.52, 0.03])
   json.dumps(summary)
   full, four, blind = summary["cells"]
   assert full["floor"] == heads_floor(4, 20, 1) == pytest.approx(1.425)
@@ -162,8 +161,20 @@ def test_risks_stand_beside_the_floor_of_their_attention():
   np.testing.assert_allclose(
     drawn["trained, full: mean and trials"], [full["risk"], four["risk"]]
   )
+  built = drawn["constructed: H heads that retrieve"]
+  np.testing.assert_array_equal(built, [1.5, 1.01, 0.52, 0.03, 0.03])
+  table, _ = few_heads.table(summary)
+  assert list(table.columns[3].cells) == ["1.500", "0.030", "1.500"]
   (floor,) = [values for label, values in drawn.items() if "(1 - H/d)" in str(label)]
   np.testing.assert_allclose(floor[:2], [2, 1.425])
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_constructed_heads_are_at_their_floor(heads):
+  task = FewHeads(length=9, sparsity=3, token_dim=6, codes="distinct")
+  risk, floor = few_heads.constructed(task, heads, 0), blind_heads_floor(3, heads)
+  # x^2 is read as a function that is linear between the integers, and beyond 2.
+  assert floor < risk < floor + 0.03
 
 
 @pytest.mark.slow

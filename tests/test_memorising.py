@@ -59,6 +59,23 @@ def test_memories_fit_labels_of_another_token():
   y = rng.normal(size=(6, 4)) @ (u / np.linalg.norm(u))
   np.testing.assert_allclose(found[1], interpolator(x, y, rng).squared_norm)
   np.testing.assert_array_equal(memory_norms(6, 4, 2, 5), found[:2])
+  deeper = memory_norms(6, 4, 3, 5, depth=3)
+  np.testing.assert_allclose(deeper, 3 * found ** (2 / 3))
+
+
+def test_penalty_falls_from_the_first_to_the_last():
+  chosen = memorising.STUDY.chosen([*SMALL, "--sample_sizes=3"])
+  (cell,) = memorising.STUDY.cells(chosen)
+  optimizer = cell.trial.protocol.optimizer
+  params = {"w": jnp.array([2.0])}
+  moments = []
+  for step in (0, 20, 40):
+    _, inner = optimizer.init(params)
+    _, after = optimizer.update({"w": jnp.zeros(1)}, (jnp.int32(step), inner), params)
+    # Adam's first moment is a tenth of the gradient, here of the penalty alone.
+    first = next(leaf for leaf in jax.tree.leaves(after) if leaf.shape == (1,))
+    moments.append(float(first[0]) / 0.1)
+  np.testing.assert_allclose(moments, [4e-3, 4e-4, 4e-5], rtol=1e-4)
 
 
 def records_of(rows):
@@ -73,39 +90,46 @@ def test_norms_and_risks_stand_beside_the_constructions():
   rows = [
     (8, 4, 0, 0.0, 1.1, 2.0), (8, 4, 1, 0.2, 1.3, 4.0),
     (8, 64, 0, 0.1, 0.4, 5.0), (8, 64, 1, 0.1, 0.5, 5.0),
+    (8, 99, 0, 0.1, 0.3, 5.0), (8, 99, 1, 0.1, 0.31, 5.0),
     (16, 4, 0, 0.0, 0.9, 3.0), (16, 64, 0, np.nan, np.nan, np.nan),
+    (16, 99, 0, 0.0, 0.1, 3.0),
   ]  # fmt: skip
   summary = summarise_memories(
-    records_of(rows), {2: 10.0, 8: 1000.0}, {8: 100.0, 16: 1e6}
+    records_of(rows), 10, {2: 10.0, 8: 1000.0}, {8: 100.0, 16: 1e6}
   )
   json.dumps(summary, allow_nan=False)
-  first, second, third, fourth = summary["cells"]
+  first, second, _, third, fourth, _ = summary["cells"]
   assert (first["train"], first["risk"]) == pytest.approx((0.1, 1.2))
   assert first["squared_norm"] == 10.0  # the mean of squares
   assert second["risk_low"] < 0.45 < second["risk_high"]
   assert third["risk_low"] is fourth["risk"] is None
   eight, sixteen = summary["crossings"]
   # Halfway between 10 and 1,000 on the log scale, so between 2 and 8.
-  assert eight == {"length": 8, "constructed": pytest.approx(4), "learned": 64}
+  assert eight == {"length": 8, "constructed": pytest.approx(4), "learned": 99}
   assert sixteen == {"length": 16, "constructed": None, "learned": None}
   norms, risks = draw_memories(summary).axes
   drawn = {str(line.get_label()): line.get_ydata() for line in norms.get_lines()}
-  np.testing.assert_allclose(drawn["N = 8, trained"], [10, 25])
+  np.testing.assert_allclose(drawn["N = 8, trained"], [10, 25, 25])
   drawn = {str(line.get_label()): line.get_ydata() for line in risks.get_lines()}
-  np.testing.assert_allclose(drawn["N = 8, trained: fresh prompts"], [1.2, 0.45])
-  np.testing.assert_allclose(drawn["N = 16, trained: labels seen"], [0])
+  np.testing.assert_allclose(drawn["N = 8, trained: fresh prompts"], [1.2, 0.45, 0.305])
+  np.testing.assert_allclose(drawn["N = 16, trained: labels seen"], [0, 0])
+  assert drawn["any learner: 1 - n / d"][0] == pytest.approx(0.6)
   shown = memorising.table(summary)
-  assert "n = 64" in shown[1]
+  assert "n = 99" in shown[1]
   assert "at no n tried" in shown[2]
 
 
 @pytest.mark.parametrize(
   ("argument", "expected"),
   [
-    ("--l2=none", "l2: got None, takes a positive number: the theorem needs one"),
+    ("--last_penalty=0", "last_penalty: got 0.0, takes a positive number"),
+    ("--first_penalty=1e-6", "first_penalty: got 1e-06, takes at least last_penalty"),
     ("--sample_sizes=0", "sample_sizes: got 0, takes an integer >= 1"),
     ("--steps=30", "steps: got 30, takes a multiple of check_every = 20"),
-    ("--l2=1e-4,1e-3", "takes one value: this study tells length, sample_size apart"),
+    (
+      "--learning_rate=1e-4,1e-3",
+      "takes one value: this study tells length, sample_size apart",
+    ),
   ],
 )
 def test_bad_flags_are_refused(argument, expected):
@@ -117,7 +141,7 @@ def test_bad_flags_are_refused(argument, expected):
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = memorising.STUDY.chosen([f"--flagfile={PRESET}"])
-  assert len(memorising.STUDY.cells(chosen)) == 9
+  assert len(memorising.STUDY.cells(chosen)) == 10
 
 
 @pytest.mark.slow

@@ -157,18 +157,17 @@ def test_a_line_costs_no_more_than_lemma_38_says(n):
 
 def test_memorising_deeper_costs_no_more_than_said():
   n = 7
-  both = (
-    representation.memorising_squared_norm(n) / 2
-  )  # ||a||^2 and ||(W, b)||^2 where they are equal
-  for depth in (3, 4):
-    best = scipy.optimize.minimize_scalar(
-      lambda log_s: 2 * both * math.exp(log_s) + both * math.exp(-log_s),
-      bounds=(-3, 3),
-      method="bounded",
-    ).fun
-    passed = 2 * (depth - 2)  # (1, -1) in the last, two ones in each before
+  both = representation.memorising_squared_norm(n) / 2  # ||a||^2, and ||(W, b)||^2
+  for depth in (3, 4, 5):
+    # (W, b); a twice; two ones in each layer between; (1, -1) in the last.
+    squares = np.array([both, 2 * both, *[2.0] * (depth - 2)])
+
+    def total(logs, squares=squares):  # scales whose product is 1
+      return np.sum(squares * np.exp(2 * np.append(logs, -np.sum(logs))))
+
+    best = scipy.optimize.minimize(total, np.zeros(depth - 1)).fun
     found = representation.memorising_squared_norm(n, depth)
-    assert found == pytest.approx(best + passed)
+    assert found == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 30])

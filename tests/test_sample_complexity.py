@@ -28,7 +28,7 @@ from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
 FLAGS = ROOT / "experiments/flags"
-OTHERS = ("quickstart.cfg", "lengths.cfg")
+OTHERS = ("quickstart.cfg", "lengths.cfg", "lipschitz.cfg")
 PRESETS = [*sorted(FLAGS.glob("fig*.cfg")), *(FLAGS / name for name in OTHERS)]
 
 
@@ -60,6 +60,13 @@ def test_presets_say_what_they_are(preset):
   chosen = STUDY.chosen([f"--flagfile={preset}"])
   assert STUDY.cells(chosen)
   published.read(chosen.one("published"))
+
+
+def test_preset_of_transitions_that_are_lipschitz():
+  cells = cells_of(f"--flagfile={FLAGS / 'lipschitz.cfg'}")
+  alphas = [cell.trial.model.lipschitz for cell in cells]
+  assert alphas == [0, 1 / 16, 1, None]
+  assert {cell.trial.task.length for cell in cells} == {16}
 
 
 def test_fractions_become_thresholds_of_their_length():

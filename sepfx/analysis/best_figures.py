@@ -70,10 +70,8 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       ]
       _draw_faintly(figure, upper, at_published, against, shift, style)
       _draw_rates(lower, own, against, shift, style)
-    needed = {e[against]: e["information"] for e in best if e["information"]}
-    if against != "length" and needed:
-      x = sorted(needed)
-      upper.plot(x, [needed[place] for place in x], **_INFORMATION)
+    if against != "length":
+      _draw_information(upper, best, against)
     for axis in (upper, lower):
       axis.set(xscale="log", yscale="log")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
@@ -92,6 +90,16 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
   return figure
+
+
+def _draw_information(axis, best, against) -> None:
+  """A line for each of those that series differ in: lengths, say."""
+  lines = set()
+  for name in dict.fromkeys(entry["series"] for entry in best):
+    own = [e for e in best if e["series"] == name and e["information"]]
+    lines.add(tuple(sorted((e[against], e["information"]) for e in own)))
+  for line in sorted(filter(None, lines)):
+    axis.plot(*zip(*line, strict=True), **_INFORMATION)
 
 
 def _leave_room(axis) -> None:
@@ -136,7 +144,7 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
     label = f"at the published rate, {PUBLISHED_RATE:g}"
     handles.append(handle(label, alpha=0.3, linewidth=1))
   if summary["against"] != "length" and any(e["information"] for e in summary["best"]):
-    handles.append(handle("that any learner needs: a label per unknown", **_INFORMATION))
+    handles.append(handle("any learner: q d (1 - MSE) labels", **_INFORMATION))
   if any(entry["restricted"] for entry in summary["best"]):
     handles.append(handle("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):

@@ -78,7 +78,7 @@ def summarise_best(
         cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.running)]
         entry = _best(rates.tolist(), trials)
         threshold = level.threshold(np.ravel(uniform_risk[at])[0])
-        needed = np.nan if unknowns is None else unknowns[at][0] * (1 - threshold)
+        needed = np.nan if unknowns is None else unknowns[at][0] * max(0, 1 - threshold)
         best.append({**head, **entry, **json_values({"information": needed})})
         used |= at & (records.table[RATE] == entry[RATE])
       exponent = _exponent(records.table[used], checks.at(used), against)

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 
 from sepfx.analysis.figures import style_of
 from sepfx.analysis.statistics import student_interval
-from sepfx.constructions import retrieving_heads
 from sepfx.ensembles import Records
-from sepfx.tasks import FewHeads
 from sepfx.theory import lower_bounds
 
 # Constants have this variance left, at the positions that count.
 _VARIANCE = 2.0
-# Those that the construction's read-out is fitted to, and as many to measure it with.
-_PROMPTS = 10_000
 
 
-def summarise_heads(records: Records, task: FewHeads) -> dict[str, Any]:
+def summarise_heads(
+  records: Records, sparsity: int, token_dim: int, constructed: Sequence[float]
+) -> dict[str, Any]:
   """Summarises trials by their last test error.
 
   Args:
     records: of axes `attention` and `num_heads`, with the probe `risk`.
-    task: theirs.
+    sparsity: q.
+    token_dim: d.
+    constructed: risks of 1 to q heads that retrieve, with a fitted read-out.
 
   Returns:
     `cells`: for each attention and H the trials' `risks`, their mean `risk`, its 95%
@@ -37,11 +34,11 @@ def summarise_heads(records: Records, task: FewHeads) -> dict[str, Any]:
     `floor`, Proposition 21's for "blind" attention and Proposition 3's for any other;
     `below`, by how many standard errors the mean lies below it, at least 0.
     `lines`: by H, from 1 to q + 1, `floor`, `blind`, `printed`: both propositions, and
-    the first as it is printed, at the same positions. `constructed`: the risk of H of the
-    q heads of Equation (A.2) with a fitted read-out, on prompts of its own.
+    the first as it is printed, at the same positions. `constructed`: as given; with
+    q + 1 heads that of q.
   """
   assert records.probes is not None
-  q, d = task.sparsity, task.token_dim
+  q, d = sparsity, token_dim
   cells = []
   for attention in dict.fromkeys(records.probes["attention"].tolist()):
     own = records.probes[records.probes["attention"] == attention]
@@ -59,7 +56,6 @@ def summarise_heads(records: Records, task: FewHeads) -> dict[str, Any]:
           "risks": risks.tolist(), "risk": mean, **known, "floor": floor,
         }
       )  # fmt: skip
-  constructed = _constructed(task)
   lines = [
     {**_floors(q, d, H), "constructed": constructed[min(H, q) - 1]}
     for H in range(1, q + 2)
@@ -74,20 +70,6 @@ def _floors(sparsity: int, token_dim: int, heads: int) -> dict[str, float]:
     "blind": lower_bounds.blind_heads_floor(sparsity, heads),
     "printed": _VARIANCE * lower_bounds.printed_heads_floor(sparsity, token_dim, heads),
   }
-
-
-def _constructed(task: FewHeads) -> list[float]:
-  """Risks of 1 to q heads that retrieve, measured on prompts that they have not seen."""
-  planted_key, fitted_key, test_key = jax.random.split(jax.random.key(0), 3)
-  planted = dataclasses.replace(task, codes="distinct").init(planted_key)
-  fitted = task.sample(fitted_key, planted, _PROMPTS)
-  test = task.sample(test_key, planted, _PROMPTS)
-  risks = []
-  for H in range(1, task.sparsity + 1):
-    heads = retrieving_heads(task, planted, H, fitted)
-    predictions = heads.model.apply({"params": heads.params}, task.encode(planted, test))
-    risks.append(float(jnp.mean(task.objective.error(predictions, test.labels))))
-  return risks
 
 
 def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:

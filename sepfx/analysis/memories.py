@@ -19,13 +19,17 @@ LEARNED = 0.5
 
 
 def summarise_memories(
-  records: Records, memorised: Mapping[int, float], slots: Mapping[int, float]
+  records: Records,
+  token_dim: int,
+  memorised: Mapping[int, float],
+  slots: Mapping[int, float],
 ) -> dict[str, Any]:
   """Summarises trials by what they fit, what they predict, and their norm.
 
   Args:
     records: of axes `length` and `sample_size`, with the probes `generalisation` and
       `norms`. Labels have variance 1.
+    token_dim: d.
     memorised: n -> median squared norm of networks that memorise n labels (Lemma 36),
       n ascending.
     slots: N -> squared norm of N slots, which solve 1STR.
@@ -37,8 +41,9 @@ def summarise_memories(
     `memorised`, `lengths`: as given, as `sepfx.analysis.norm_figures.crossings` takes
     them.
     `crossings`: for each N, `constructed`, the n where both constructions have one norm,
-    None if it is outside of `memorised`; and `learned`, the least n whose mean risk is
-    below one half, None if there is none.
+    None if it is outside of `memorised`; and `learned`, the least n whose risk is below
+    one half, interval included, None if there is none.
+    `token_dim`: d.
   """
   probes = records.probes
   assert probes is not None
@@ -63,11 +68,11 @@ def summarise_memories(
   constructed = dict(zip(slots, crossings(lists), strict=True))
   found = []
   for N in dict.fromkeys(cell["length"] for cell in cells):
-    known = [c for c in cells if c["length"] == N and c["risk"] is not None]
-    below = [cell["samples"] for cell in known if cell["risk"] < LEARNED]
+    known = [c for c in cells if c["length"] == N and c["risk_high"] is not None]
+    below = [cell["samples"] for cell in known if cell["risk_high"] < LEARNED]
     at = json_values({"constructed": constructed[N]})
     found.append({"length": N, **at, "learned": min(below, default=None)})
-  return {"cells": cells, **lists, "crossings": found}
+  return {"token_dim": token_dim, "cells": cells, **lists, "crossings": found}
 
 
 def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -84,7 +89,7 @@ def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     own = [cell for cell in summary["cells"] if cell["length"] == slots["length"]]
     norms.axhline(
       slots["slots_squared_norm"], color=style["color"], linestyle=":", linewidth=1.2,
-      label=f"N = {slots['length']} slots, which solve 1STR",
+      label=f"N = {slots['length']} slots solve 1STR",
     )  # fmt: skip
     label = f"N = {slots['length']}, trained"
     _line(norms, own, "squared_norm", label, style)
@@ -92,6 +97,10 @@ def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     hollow = {**style, "fillstyle": "none", "linestyle": "--"}
     _line(risks, own, "train", f"{label}: labels seen", hollow)
   norms.set(yscale="log", ylabel="squared norm of all parameters")
+  d, shown = summary["token_dim"], sorted({c["samples"] for c in summary["cells"]})
+  n = np.geomspace(shown[0], max(shown[-1], d), 200)
+  risks.plot(n, np.maximum(0, 1 - n / d), color="black", linewidth=1.2,
+             label="any learner: 1 - n / d")  # fmt: skip
   risks.axhline(1, color="black", linestyle=":", linewidth=1, label="a constant")
   risks.set(ylabel="squared error", ylim=(0, None))
   for axis in (norms, risks):
@@ -108,5 +117,8 @@ def _line(axis, cells, name, label, style) -> None:
   axis.plot(x, [cell[name] for cell in known], **style, linewidth=1.5, label=label)
   for cell in known:
     if cell[f"{name}_low"] is not None:
-      ends = [max(cell[f"{name}_low"], 1e-9), cell[f"{name}_high"]]
+      ends = [
+        max(cell[f"{name}_low"], 1e-9),
+        cell[f"{name}_high"],
+      ]  # norms' axis has logs
       axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=1)

@@ -52,7 +52,7 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   norms.plot(n, median, **STYLES[0], label="memorises n labels: median, 5% to 95%")
   norms.fill_between(n, low, high, color=STYLES[0]["color"], alpha=0.2)
   bound = [own["bound"] for own in summary["memorised"]]
-  norms.plot(n, bound, color="black", linestyle=":", label="115 n^3 (Lemma 36)")
+  norms.plot(n, bound, color="black", linestyle=":", label="at most (Lemma 36)")
   for k, own in enumerate(summary["lengths"][::2]):
     style = STYLES[1 + k % (len(STYLES) - 1)]
     norms.axhline(own["slots_squared_norm"], color=style["color"],

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from sepfx.errors import require
 from sepfx.models import ResidualRNN
 from sepfx.tasks import TwoLayer
+from sepfx.theory.representation import in_more_layers
 
 
 class Separation(NamedTuple):
@@ -127,7 +128,7 @@ def interpolator(
 
 
 def memory_norms(
-  num_samples: int, token_dim: int, draws: int, seed: int
+  num_samples: int, token_dim: int, draws: int, seed: int, depth: int = 2
 ) -> Float[np.ndarray, " draws"]:
   """Squared norms of interpolators of labels of which the points tell nothing.
 
@@ -139,6 +140,7 @@ def memory_norms(
     token_dim: d.
     draws: samples.
     seed: of all that is random; sample k of n is the same for any number of draws.
+    depth: L_y, layers that they are put in (`sepfx.theory.representation`).
   """
   norms = []
   for draw in range(draws):
@@ -146,7 +148,7 @@ def memory_norms(
     x = rng.normal(size=(num_samples, token_dim))
     u = rng.normal(size=token_dim)
     y = rng.normal(size=(num_samples, token_dim)) @ u / np.linalg.norm(u)
-    norms.append(interpolator(x, y, rng).squared_norm)
+    norms.append(in_more_layers(interpolator(x, y, rng).squared_norm, depth))
   return np.array(norms)
 
 

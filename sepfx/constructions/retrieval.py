@@ -169,8 +169,8 @@ def retrieving_heads(
   """Builds H of the q heads of Equation (A.2), with a read-out fitted to a sample.
 
   Head h returns token t_ih up to a share of 1e-6. The read-out sums one and the same
-  function of every retrieved coordinate x: a constant, and |x| beyond 0, 1 and 2, each of
-  two ReLU units, with weights by least squares. It suits links that are such sums, as
+  function of every retrieved coordinate x: |x| beyond 0, 1 and 2, each of two ReLU units.
+  It adds a constant. Weights are by least squares. It suits links that are such sums, as
   that of Proposition 3 is.
 
   Args:
@@ -186,8 +186,9 @@ def retrieving_heads(
   require(1 <= num_heads <= q, "num_heads", num_heads, f"1 to sparsity = {q}")
   codes = np.asarray(planted.codes, np.float64)
   products = codes @ codes.T
-  margin = float(np.min(np.diag(products)[:, None] - products + 9 * np.eye(len(codes))))
-  require(margin > 1e-6, "codes", task.codes, "codes that all differ")
+  others = np.where(np.eye(len(codes), dtype=bool), -np.inf, products)
+  margin = float(np.min(np.diag(products) - np.max(others, axis=1)))
+  require(margin > 1e-6, "codes", "two that coincide", "codes that all differ")
   squared_prefactor = d / q if task.encoding_prefactor else 1.0
   alpha = math.log(task.length / _REST) / (margin * squared_prefactor)
   d_in, units = task.input_dim, 2 * len(_KNOTS)

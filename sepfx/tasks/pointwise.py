@@ -33,12 +33,18 @@ class PointwiseQSTR(QSTR):
   """qSTR to train on: of each prompt the label of one position, uniform, is known.
 
   The mean of its errors on n prompts is the point-wise empirical risk, Equation (2.3) of
-  the main paper, with positions drawn once for a sample. See `QSTR` for attributes.
+  the main paper, with positions drawn once for a sample. (`sepfx.training.pointwise_risk`
+  draws them for predictions and labels that are given.) See `QSTR` for attributes.
   """
 
   objective: ClassVar[Objective] = REGRESSION._replace(
     loss=observed_errors, error=observed_errors
   )
+
+  @property
+  def name(self) -> str:
+    """That of the task with all labels, and what is seen of them."""
+    return f"{super().name}_pointwise"
 
   def sample(self, key: PRNGKeyArray, planted: Planted, num_prompts: int) -> Prompts:
     """Draws prompts whose labels are NaN but at one position each. Consumes `key`."""

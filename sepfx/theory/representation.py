@@ -187,19 +187,33 @@ def line_squared_norm(y: np.ndarray, z: np.ndarray, eps: float) -> float:
 def memorising_squared_norm(num_samples: float, depth: int = 2) -> float:
   """What suffices to fit n samples and learn nothing (Lemma 36, proof of Theorem 9).
 
-  115 n^3 on the event of Lemma 37 with ||y||^2 <= 6 n: `line_squared_norm` there. A
-  read-out of L_y > 2 layers has a twice, for both signs of its output, and 2 (L_y - 2)
-  numbers that pass them on.
+  115 n^3 on the event of Lemma 37 with ||y||^2 <= 6 n: `line_squared_norm` there. In a
+  read-out of L_y > 2 layers it is `in_more_layers`.
 
   Args:
     num_samples: n.
     depth: L_y, matrices of the read-out.
   """
+  return in_more_layers(_MEMORY * num_samples**3, depth)
+
+
+def in_more_layers(squared_norm: float, depth: int) -> float:
+  """Squared norm of a two-layer network's function in L_y layers (proof of Theorem 9).
+
+  The second layer has a twice, for both signs of the output, each layer between passes
+  these two numbers on, and the last subtracts them. Then the scales of all L_y layers,
+  which ReLUs leave free, are made equal: their squared norms are P^(2 / L_y) each, with P
+  the product of their norms. (The proof leaves the scales as they are.)
+
+  Args:
+    squared_norm: of the two layers, ||a||^2 and ||(W, b)||^2 being equal.
+    depth: L_y >= 2.
+  """
   require(depth >= 2, "depth", depth, "an integer >= 2")
   if depth == 2:
-    return _MEMORY * num_samples**3
-  # 2 ||a||^2 and ||(W, b)||^2 are made equal again.
-  return math.sqrt(2) * _MEMORY * num_samples**3 + 2 * (depth - 2)
+    return squared_norm
+  product = squared_norm / 2 * 2 ** ((depth - 1) / 2)
+  return float(depth * product ** (2 / depth))
 
 
 def generalising_squared_norm(length: int, risk: float, depth: int = 2) -> float:
@@ -225,6 +239,6 @@ def memorised_samples(length: int, risk: float, depth: int = 2) -> float:
   says nothing at sizes that can be trained.
   """
   room = generalising_squared_norm(length, risk, depth)
-  if depth == 2:
-    return (room / _MEMORY) ** (1 / 3)
-  return max(0.0, (room - 2 * (depth - 2)) / (math.sqrt(2) * _MEMORY)) ** (1 / 3)
+  if depth > 2:  # what two layers may have: the inverse of `in_more_layers`
+    room = 2 * (room / depth) ** (depth / 2) / 2 ** ((depth - 1) / 2)
+  return (room / _MEMORY) ** (1 / 3)
