@@ -46,7 +46,8 @@ def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -
     check_rows(records, own, path)
     return Part(records, own, chosen)
   except InvalidSetting as error:
-    takes = f"directories of complete runs ({error})"
+    itself = error.setting == "directory"
+    takes = error.takes if itself else f"directories of complete runs ({error})"
     raise InvalidSetting("beside", path, takes) from error
 
 
@@ -97,6 +98,7 @@ def check(
       for name, value in each.items():
         kinds.setdefault(name, set()).add(type(value))
   numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
+  numeric = [name for name in numeric if name != chosen_from]
   takes = f"one of the numeric axes: {', '.join(numeric)}"
   require(against in numeric, "against", against, takes)
 

@@ -317,7 +317,7 @@ def test_a_run_that_was_stopped_while_it_grew_is_not_complete(tmp_path, monkeypa
     patched.setattr(study.running.Stop, "__init__", lambda self: None)
     with pytest.raises(Interrupted):
       run(tmp_path, *FIRST, "--token_dim=2,3")
-  with pytest.raises(InvalidSetting, match="the directory of a complete run"):
+  with pytest.raises(InvalidSetting, match="its run has not ended: give its command"):
     sepfx.load(tmp_path)
   run(tmp_path, *FIRST, "--token_dim=2,3")
   assert len(sepfx.load(tmp_path).names()) == 4

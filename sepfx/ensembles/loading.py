@@ -36,8 +36,12 @@ def load(directory: str | os.PathLike) -> Records:
       row contradicts its trial's curve.
   """
   path = pathlib.Path(directory)
+  if not (path / "summary.json").exists():  # is written last
+    there = (path / CONFIG).exists()
+    why = "its run has not ended: give its command again" if there else "no run is there"
+    takes = f"the directory of a complete run ({why})"
+    raise InvalidSetting("directory", str(directory), takes)
   try:
-    (path / "summary.json").stat()  # is written last
     config = read_config(path / CONFIG)
     names, *lines = read_csv(path / TRIALS) or [[]]
     stored = config.get("columns", {})

@@ -144,10 +144,10 @@ class Records:
 
   table: np.ndarray
   coordinates: tuple[str, ...]
-  all_curves: Mapping[str, np.ndarray]
-  probes: np.ndarray | None = None
+  all_curves: Mapping[str, np.ndarray] = dataclasses.field(repr=False)
+  probes: np.ndarray | None = dataclasses.field(default=None, repr=False)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  models: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  models: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
   def curves(self, **coordinates: Any) -> list[np.ndarray]:
     """Returns the curves of the trials with these coordinates, in the records' order.
