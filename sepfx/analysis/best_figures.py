@@ -41,7 +41,8 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     the published rate; an arrow up where an n is a lower bound, since trials spent their
     budget; one down where it is an upper bound, since the rate is at an edge of those
     tried. Below, the best rate, hollow at an edge. Against another axis than the length,
-    dotted, the prompts that any learner needs, where that is known.
+    dotted, the prompts that any learner needs, where that is known: on average over
+    links, and in the legend where they lie below the axis.
   """
   levels = [Level(**own) for own in summary["levels"]]
   against = summary["against"]
@@ -70,14 +71,14 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       ]
       _draw_faintly(figure, upper, at_published, against, shift, style)
       _draw_rates(lower, own, against, shift, style)
-    if against != "length":
-      _draw_information(upper, best, against)
     for axis in (upper, lower):
       axis.set(xscale="log", yscale="log")
       axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
       axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
       axis.grid(alpha=0.25)
     _leave_room(upper)
+    if against != "length":
+      _draw_information(upper, best, against)
     if len(places) == 1:
       upper.set_xlim(places[0] / 1.2, places[0] * 1.2)
     tried = sorted({cell[RATE] for cell in cells})
@@ -93,7 +94,11 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
 
 
 def _draw_information(axis, best, against) -> None:
-  """A line for each of those that series differ in: lengths, say."""
+  """A line for each of those that series differ in: lengths, say.
+
+  It lies far below all else, as a rule: the axis stays as it is, the legend has numbers.
+  """
+  axis.autoscale(False)
   lines = set()
   for name in dict.fromkeys(entry["series"] for entry in best):
     own = [e for e in best if e["series"] == name and e["information"]]
@@ -143,8 +148,10 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
   if any(np.isclose(rate, PUBLISHED_RATE) for rate in rates):
     label = f"at the published rate, {PUBLISHED_RATE:g}"
     handles.append(handle(label, alpha=0.3, linewidth=1))
-  if summary["against"] != "length" and any(e["information"] for e in summary["best"]):
-    handles.append(handle("any learner: q d (1 - MSE) labels", **_INFORMATION))
+  needed = [e["information"] for e in summary["best"] if e["information"]]
+  if summary["against"] != "length" and needed:
+    label = f"any learner: q d (1 - MSE) labels, {min(needed):.2g} to {max(needed):.2g}"
+    handles.append(handle(f"{label} prompts", **_INFORMATION))
   if any(entry["restricted"] for entry in summary["best"]):
     handles.append(handle("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):
