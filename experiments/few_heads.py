@@ -25,6 +25,7 @@ from experiments.settings import Common, setting
 from experiments.tables import interval_text
 from sepfx.analysis.heads import draw_heads, summarise_heads
 from sepfx.constructions import retrieving_heads
+from sepfx.errors import require
 from sepfx.models import Transformer, evaluate
 from sepfx.tasks import FewHeads
 from sepfx.training import Trial, projected
@@ -56,6 +57,9 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   attention = one_of(settings, "attention", _ATTENTION)
+  for name in ("num_heads", "width"):
+    value = getattr(settings, name)
+    require(value >= 1, name, value, "an integer >= 1")
   task = made_from(settings, FewHeads)
   d = task.token_dim
 

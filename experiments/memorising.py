@@ -70,6 +70,7 @@ def _fields(settings: Settings) -> dict[str, Any]:
 
 
 def build(settings: Settings) -> Trial:
+  require(settings.length >= 2, "length", settings.length, "an integer >= 2")
   first, last = settings.first_penalty, settings.last_penalty
   require(last > 0, "last_penalty", last, "a positive number: norms are to be small")
   require(first >= last, "first_penalty", first, f"at least last_penalty = {last}")

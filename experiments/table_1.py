@@ -49,6 +49,14 @@ _THEOREMS = {
 }
 
 
+# What may be said of the n that an exponent was fitted to.
+_MARKS = {
+  "coarse": "coarse",
+  "edge": "some are upper bounds",
+  "restricted": "some are lower bounds",
+}
+
+
 def exponents_of(path: str) -> list[dict[str, Any]]:
   """Returns a row for each exponent in the summary of a run.
 
@@ -98,6 +106,7 @@ def _row(path: str, task: str, model: str, entry: Mapping[str, Any]) -> dict[str
     "threshold": str(Level(fraction or entry["threshold"], fraction is not None)),
     "lengths": " ".join(map(str, entry["over"])),
     "c": entry["c"], "low": entry["low"], "high": entry["high"],
+    "n": ", ".join(words for mark, words in _MARKS.items() if entry.get(mark)),
     "verdict": found, "theorem": theorem,
     "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
   }  # fmt: skip
@@ -115,20 +124,22 @@ def report() -> Report:
   rows = [row for path in FLAGS.runs for row in exponents_of(path)]
   rows.sort(key=lambda row: [*_THEOREMS].index((row["task"], row["column"])))
   table = rich.table.Table(
-    "task", "class", "series", "test MSE below", "N", "c", "verdict", "agrees"
+    "task", "class", "series", "test MSE below", "N", "c", "n", "verdict", "agrees", "run"
   )
   for row in rows:
     ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     table.add_row(
       _TASKS[row["task"]], row["column"], row["series"], row["threshold"],
-      row["lengths"], f"{row['c']:.2f}{ends}", row["verdict"], row["agrees"],
+      row["lengths"], f"{row['c']:.2f}{ends}", row["n"], row["verdict"], row["agrees"],
+      row["run"].rstrip("/").rpartition("/")[2],
     )  # fmt: skip
   text = [
     f"{_TASKS[task]}, {own}: {says}" for (task, own), (_, says) in _THEOREMS.items()
   ]
   text.append(
     "c: exponent of n ~ N^c [95% interval]. Nearly independent of N: the interval ends "
-    "below 0.5. Grows: it begins above. Agrees: with the theorem."
+    "below 0.5. Grows: it begins above. Agrees: with the theorem. n: what may be said of "
+    "those that c was fitted to: bounds, or means of less than ten checks (coarse)."
   )
   if missing(rows):
     text.append(f"No run: {'; '.join(missing(rows))}.")

@@ -105,7 +105,8 @@ def test_rate_falls_over_the_steps_of_a_trial():
 @pytest.mark.parametrize(
   ("arguments", "expected"),
   [
-    (["--heads=0"], "num_heads: got 0"),
+    (["--heads=0"], "heads: got 0, takes an integer >= 1"),
+    (["--width=0"], "width: got 0, takes an integer >= 1"),
     (["--attention=dense"], "attention: got 'dense', takes one of separate, full, blind"),
     (["--sparsity=4", "--length=8"], "sparsity: got 4, takes less than length/2"),
     (["--steps=25"], "steps: got 25, takes a multiple of check_every = 10"),

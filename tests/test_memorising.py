@@ -124,6 +124,7 @@ def test_norms_and_risks_stand_beside_the_constructions():
   [
     ("--last_penalty=0", "last_penalty: got 0.0, takes a positive number"),
     ("--first_penalty=1e-6", "first_penalty: got 1e-06, takes at least last_penalty"),
+    ("--lengths=0", "lengths: got 0, takes an integer >= 2"),
     ("--sample_sizes=0", "sample_sizes: got 0, takes an integer >= 1"),
     ("--steps=30", "steps: got 30, takes a multiple of check_every = 20"),
     (

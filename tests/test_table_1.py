@@ -35,7 +35,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
   path = run_of(
     tmp_path / "run",
     "qstr",
-    entry("transformer", 0.3, 0.2, 0.4),
+    entry("transformer", 0.3, 0.2, 0.4) | {"edge": True, "coarse": True},
     entry("deep_transformer", 0.7, 0.6, 0.8),
     entry("gru, learning_rate=0.01", 0.6, 0.4, 0.8),
     entry("ffn", 2.0, None, None, threshold=0.7, fraction=None),
@@ -49,6 +49,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
     ("feedforward", "not settled", "open"),
   ]
   assert {row["task"] for row in rows} == {"qstr"}
+  assert [row["n"] for row in rows] == ["coarse, some are upper bounds", "", "", ""]
   assert rows[0]["threshold"] == "0.5 of uniform attention's"
   assert rows[3]["threshold"] == "0.7"
   assert table_1.missing(rows) == [
@@ -100,7 +101,10 @@ def test_intervals_are_drawn_where_they_are():
      "low": low, "high": high, "run": "runs/a"}
     for task, c, low, high in (("a", 1.0, 0.5, 1.5), ("b", 2.0, None, None))
   ]  # fmt: skip
-  first, second = draw_exponents(rows, {"a": "A", "b": "B", "c": "C"}).axes
+  figure = draw_exponents(rows, {"a": "A", "b": "B", "c": "C"})
+  first, second = figure.axes
+  shown = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert shown == ["recurrent", "0.5, the border of the verdicts"]
   assert (first.get_title(), second.get_title()) == ("A", "B")
   drawn = [line.get_xdata() for line in first.get_lines()]
   assert list(drawn[0]) == [1.0]

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
+import matplotlib.lines
 import numpy as np
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.figures import STYLES, legend_below
 
 _ROW_INCHES = 0.24
 
@@ -51,4 +52,13 @@ def draw_exponents(
     axis.set_title(tasks[task])
     axis.grid(alpha=0.25, axis="x")
   axes[-1].set_xlabel("c of n ~ N^c")
+  handles = [
+    matplotlib.lines.Line2D([], [], **{**STYLES[k], "linestyle": "none"}, label=column)
+    for k, column in enumerate(columns)
+  ]
+  handles.append(
+    matplotlib.lines.Line2D([], [], color="black", linewidth=0.8, linestyle=":",
+                            label="0.5, the border of the verdicts")
+  )  # fmt: skip
+  legend_below(figure, handles)
   return figure

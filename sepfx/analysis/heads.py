@@ -87,7 +87,8 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     axis.plot(x, values, color="black", linestyle=dashes, linewidth=1.2, label=label)
   axis.plot(
     x[1:], [line["constructed"] for line in lines], color="black", linestyle="none",
-    marker="_", markersize=22, label="constructed: H heads that retrieve",
+    marker="_", markersize=26, markeredgewidth=3,
+    label="constructed: H heads that retrieve",
   )  # fmt: skip
   names = list(dict.fromkeys(cell["attention"] for cell in summary["cells"]))
   for k, name in enumerate(names):
@@ -109,5 +110,5 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   worst = max(max(cell["risks"]) for cell in summary["cells"])
   axis.set_ylim(0, 1.05 * max(_VARIANCE, worst))
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8, loc="upper right")
+  axis.legend(fontsize=8, loc="upper right")
   return figure
