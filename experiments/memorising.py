@@ -24,7 +24,7 @@ import rich.table
 
 from experiments import fixed_steps, study
 from experiments.parts import made_from, optimizer_from
-from experiments.settings import Common, setting
+from experiments.settings import Chosen, Common, setting
 from experiments.tables import interval_text
 from sepfx import models
 from sepfx.analysis.memories import draw_memories, summarise_memories
@@ -69,17 +69,31 @@ def _fields(settings: Settings) -> dict[str, Any]:
   return {"codes": "incoherent", "code_dim": incoherent_code_dim(settings.length)}
 
 
+def check(chosen: Chosen) -> None:
+  of_task = {field.name for field in dataclasses.fields(QSTR)}
+  for name, values in chosen.further.items():
+    takes = "nothing: both constructions are of 1STR with a linear link"
+    require(name.rpartition(".")[2] not in of_task, name, values[0], takes)
+
+
 def build(settings: Settings) -> Trial:
   require(settings.length >= 2, "length", settings.length, "an integer >= 2")
   first, last = settings.first_penalty, settings.last_penalty
   require(last > 0, "last_penalty", last, "a positive number: norms are to be small")
   require(first >= last, "first_penalty", first, f"at least last_penalty = {last}")
+  takes = "none: first_penalty and last_penalty are the penalty"
+  require(settings.l2 is None, "l2", settings.l2, takes)
   seen = made_from(settings, PointwiseQSTR, **_fields(settings))
   whole = made_from(settings, QSTR, **_fields(settings))
   optimizer = optimizer_from(settings, weight_decay=0.0, decay_steps=settings.steps)
   fall = optax.exponential_decay(first, settings.steps, last / first)
   protocol = fixed_steps.erm(settings, penalised(optimizer, fall))
-  return protocol.trial(seen, whole, models.build(settings.model, whole), settings.model)
+  model = models.build(settings.model, whole)
+  of_theorem = isinstance(model, models.ResidualRNN) and model.radius == 1.0
+  of_theorem = of_theorem and len(model.output_widths) == _DEPTH - 1
+  takes = "a residual_rnn with radius=1.0 and two output_widths, as the constructions are"
+  require(of_theorem, "model", settings.model, takes)
+  return protocol.trial(seen, whole, model, settings.model)
 
 
 def summarise(run: study.Run) -> dict[str, Any]:
@@ -114,7 +128,7 @@ def table(summary: dict) -> list[Any]:
       f"{slots['slots_squared_norm']:.4g}, which memories have{at}; the risk falls below "
       f"0.5 at {learned}"
     )
-  return [shown, *lines, "Mean [95% interval] over trials."]
+  return [shown, *lines, "Means [95% intervals]; of squared norms geometric ones."]
 
 
 STUDY = study.Study(
@@ -125,6 +139,7 @@ STUDY = study.Study(
   table=table,
   output_dir="runs/memorising",
   probes=("generalisation", "norms"),
+  check=check,
   axes=("length", "sample_size"),
 )
 

@@ -100,7 +100,9 @@ def test_norms_and_risks_stand_beside_the_constructions():
   json.dumps(summary, allow_nan=False)
   first, second, _, third, fourth, _ = summary["cells"]
   assert (first["train"], first["risk"]) == pytest.approx((0.1, 1.2))
-  assert first["squared_norm"] == 10.0  # the mean of squares
+  assert first["train_low"] == 0.0
+  assert first["squared_norm"] == pytest.approx(8.0)  # between 4 and 16 on the log scale
+  assert 0 < first["squared_norm_low"] < 4
   assert second["risk_low"] < 0.45 < second["risk_high"]
   assert third["risk_low"] is fourth["risk"] is None
   eight, sixteen = summary["crossings"]
@@ -109,7 +111,7 @@ def test_norms_and_risks_stand_beside_the_constructions():
   assert sixteen == {"length": 16, "constructed": None, "learned": None}
   norms, risks = draw_memories(summary).axes
   drawn = {str(line.get_label()): line.get_ydata() for line in norms.get_lines()}
-  np.testing.assert_allclose(drawn["N = 8, trained"], [10, 25, 25])
+  np.testing.assert_allclose(drawn["N = 8, trained"], [8, 25, 25])
   drawn = {str(line.get_label()): line.get_ydata() for line in risks.get_lines()}
   np.testing.assert_allclose(drawn["N = 8, trained: fresh prompts"], [1.2, 0.45, 0.305])
   np.testing.assert_allclose(drawn["N = 16, trained: labels seen"], [0, 0])
@@ -124,6 +126,10 @@ def test_norms_and_risks_stand_beside_the_constructions():
   [
     ("--last_penalty=0", "last_penalty: got 0.0, takes a positive number"),
     ("--first_penalty=1e-6", "first_penalty: got 1e-06, takes at least last_penalty"),
+    ("--sparsity=2", "sparsity: got 2, takes nothing: both constructions are of 1STR"),
+    ("--l2=1e-3", "l2: got 0.001, takes none: first_penalty and last_penalty are"),
+    ("--model=transformer", "model: got 'transformer', takes a residual_rnn with radius"),
+    ("--model=residual_rnn:radius=1.0", "takes a residual_rnn with radius=1.0 and two"),
     ("--lengths=0", "lengths: got 0, takes an integer >= 2"),
     ("--sample_sizes=0", "sample_sizes: got 0, takes an integer >= 1"),
     ("--steps=30", "steps: got 30, takes a multiple of check_every = 20"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
@@ -36,8 +36,9 @@ def summarise_memories(
 
   Returns:
     `cells`: for each N and n the means over trials, with 95% Student-t intervals NAME_low
-    and NAME_high: `train`, the risk on the labels that were seen; `risk`, on fresh
-    prompts; `squared_norm` of all parameters. None where a trial diverged.
+    and NAME_high, cut at 0: `train`, the risk on the labels that were seen; `risk`, on
+    fresh prompts. `squared_norm` of all parameters, its mean and interval those of its
+    logarithm. None where a trial diverged.
     `memorised`, `lengths`: as given, as `sepfx.analysis.norm_figures.crossings` takes
     them.
     `crossings`: for each N, `constructed`, the n where both constructions have one norm,
@@ -51,16 +52,12 @@ def summarise_memories(
   for N in np.unique(probes["length"]).tolist():
     for n in np.unique(probes["sample_size"]).tolist():
       own = probes[(probes["length"] == N) & (probes["sample_size"] == n)]
-      values = {
-        "train": own["train_loss"], "risk": own["population_risk"],
-        "squared_norm": own["norm"] ** 2,
-      }  # fmt: skip
       cell = {"length": N, "samples": n, "trials": len(own)}
-      for name, each in values.items():
-        mean, low, high = student_interval(each.astype(float))
-        ends = {name: mean, f"{name}_low": low, f"{name}_high": high}
-        cell |= json_values(ends)
-      cells.append(cell)
+      for name, each in (("train", "train_loss"), ("risk", "population_risk")):
+        mean, low, high = student_interval(own[each].astype(float))
+        cell |= _ends(name, (mean, np.maximum(low, 0.0), high))
+      logs = student_interval(2 * np.log(own["norm"].astype(float)))
+      cells.append({**cell, **_ends("squared_norm", np.exp(logs).tolist())})
   lists = {
     "memorised": [{"samples": n, "median": norm} for n, norm in memorised.items()],
     "lengths": [{"length": N, "slots_squared_norm": own} for N, own in slots.items()],
@@ -73,6 +70,12 @@ def summarise_memories(
     at = json_values({"constructed": constructed[N]})
     found.append({"length": N, **at, "learned": min(below, default=None)})
   return {"token_dim": token_dim, "cells": cells, **lists, "crossings": found}
+
+
+def _ends(name: str, values: Sequence[float]) -> dict[str, Any]:
+  """A mean and the ends of its interval; None where they are not finite."""
+  names = (name, f"{name}_low", f"{name}_high")
+  return json_values(dict(zip(names, map(float, values), strict=True)))
 
 
 def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -117,8 +120,5 @@ def _line(axis, cells, name, label, style) -> None:
   axis.plot(x, [cell[name] for cell in known], **style, linewidth=1.5, label=label)
   for cell in known:
     if cell[f"{name}_low"] is not None:
-      ends = [
-        max(cell[f"{name}_low"], 1e-9),
-        cell[f"{name}_high"],
-      ]  # norms' axis has logs
+      ends = [cell[f"{name}_low"], cell[f"{name}_high"]]
       axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=1)
