@@ -98,7 +98,7 @@ def summarise(run: study.Run) -> dict[str, Any]:
 
 def table(summary: dict) -> list[Any]:
   shown = rich.table.Table(
-    "model", "n", "risk", "own floor", "1 - n/(N d)", "worst u", "at W V", "below",
+    "series", "n", "risk", "own floor", "1 - n/(N d)", "worst u", "at W V", "below",
     "predictor off", "gradient", "share outside",
   )  # fmt: skip
   names = ("own", "mean", "worst", "projected_risk", "projected_below", "predictor_off",
@@ -107,12 +107,12 @@ def table(summary: dict) -> list[Any]:
     values = [cell.get(name) for name in names]
     texts = ["" if value is None else f"{value:.3g}" for value in values]
     shown.add_row(
-      cell["model"], str(cell["samples"]), interval_text(cell, "risk"), *texts
+      cell["series"], str(cell["samples"]), interval_text(cell, "risk"), *texts
     )
   lines = [
-    f"{own['model']}: risk below 0.5 at n = {own['samples']}"
+    f"{own['series']}: risk below 0.5 at n = {own['samples']}"
     if own["samples"]
-    else f"{own['model']}: risk above 0.5 up to n = {own['largest']}"
+    else f"{own['series']}: risk not below 0.5 up to n = {own['largest']}"
     for own in summary["crossings"]
   ]
   return [
@@ -132,7 +132,7 @@ STUDY = study.Study(
   table=table,
   output_dir="runs/first_layer",
   probes=("stationarity",),
-  axes=("model", "sample_size"),
+  axes=("model", "sample_size", "l2"),
 )
 
 if __name__ == "__main__":

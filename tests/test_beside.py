@@ -40,8 +40,7 @@ def test_runs_that_a_summary_would_pool_are_not_taken_together():
 
   axes = first_layer.STUDY.axes
   beside.check(parts("--sample_sizes=6"), ["there"], "length", axes=axes)
-  takes = (
-    "beside: got 'there', takes runs that differ in model and sample_size alone, not"
-  )
+  beside.check(parts("--l2=0.1"), ["there"], "length", axes=axes)
+  takes = "takes runs that differ in model and sample_size and l2 alone, not"
   with pytest.raises(InvalidSetting, match=takes):
-    beside.check(parts("--l2=0.1"), ["there"], "length", axes=axes)
+    beside.check(parts("--learning_rate=0.1"), ["there"], "length", axes=axes)

@@ -218,11 +218,11 @@ def test_summary_holds_risks_against_floors():
   assert "own" not in transformer
   assert summary["crossings"] == [
     {
-      "model": "tokens_first",
+      "series": "tokens_first",
       "samples": None if np.mean(own) > 0.52 else 5,
       "largest": 5,
     },
-    {"model": "transformer", "samples": 5, "largest": 5},
+    {"series": "transformer", "samples": 5, "largest": 5},
   ]
   (axis,) = draw_spans(summary).axes
   drawn = {str(line.get_label()): line.get_ydata() for line in axis.get_lines()}
@@ -237,7 +237,7 @@ def test_summary_holds_risks_against_floors():
     ("--loss=hinge", "loss: got 'hinge', takes one of squared, absolute"),
     ("--l2=none", "l2: got None, takes a positive number: the theorem needs one"),
     ("--l2=0", "l2: got 0.0, takes a positive number"),
-    ("--l2=1e-3,1e-2", "takes one value: this study tells model, sample_size apart"),
+    ("--batch_size=3,4", "batch_size: got '3,4', takes one value"),
     ("--steps=25", "steps: got 25, takes a multiple of check_every = 20"),
     ("--sample_sizes=0", "sample_sizes: got 0, takes an integer >= 1"),
   ],

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import label_logarithmic, style_of
+from sepfx.analysis.figures import label_logarithmic, legend_below, style_of
 
 
 def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -29,10 +29,10 @@ def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     ):
       axis.plot(x, [cell[name] for cell in floored], linestyle="none", color="black",
                 marker=marker, markersize=10, label=label)  # fmt: skip
-  for k, model in enumerate(dict.fromkeys(cell["model"] for cell in cells)):
-    own = [c for c in cells if c["model"] == model and c["risk"] is not None]
+  for k, name in enumerate(dict.fromkeys(cell["series"] for cell in cells)):
+    own = [c for c in cells if c["series"] == name and c["risk"] is not None]
     x, style = [cell["samples"] for cell in own], style_of(k)
-    axis.plot(x, [cell["risk"] for cell in own], **style, label=model)
+    axis.plot(x, [cell["risk"] for cell in own], **style, label=name)
     for cell in own:
       if cell["risk_low"] is not None:
         ends = [cell["risk_low"], cell["risk_high"]]
@@ -42,13 +42,15 @@ def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       hollow = {**style, "linestyle": "none", "fillstyle": "none", "markersize": 10}
       risks = [cell["projected_risk"] for cell in projected]
       axis.plot([c["samples"] for c in projected], risks, **hollow,
-                label=f"{model}, W V in place of W")  # fmt: skip
+                label=f"{name}, W V in place of W")  # fmt: skip
+  top = 1.1 * max(1.0, *(c["risk"] for c in cells if c["risk"] is not None))
   axis.axhline(0.5, color="black", linestyle=":", linewidth=1)
-  axis.set(xscale="log", xlabel="training prompts n", ylabel="risk", ylim=(0, 1.5))
+  axis.set(xscale="log", xlabel="training prompts n", ylabel="risk", ylim=(0, top))
   label_logarithmic(axis.xaxis)
   above = axis.secondary_xaxis("top", functions=(lambda n: n / size, lambda r: r * size))
   above.set_xlabel(f"n / (N d), N d = {size}")
   label_logarithmic(above.xaxis)
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8, loc="upper right")
+  labelled = [line for line in axis.get_lines() if str(line.get_label())[0] != "_"]
+  legend_below(figure, labelled)
   return figure

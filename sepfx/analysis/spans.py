@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from sepfx.analysis.series import series
 from sepfx.analysis.statistics import student_interval
 from sepfx.analysis.summary import json_values
 from sepfx.ensembles import Cell, Records
@@ -53,12 +55,13 @@ def summarise_spans(
   """Summarises trials on fixed samples of few prompts: Theorem 6 of the main paper.
 
   Args:
-    records: of axes `model` and `sample_size`, with the probe `stationarity`.
+    records: of axes `model`, `sample_size` and `l2`, with the probe `stationarity`.
     cells: by name.
     seed: of the run.
 
   Returns:
-    `size`: N d. `cells`: for each model and n the trials' `risks`, their mean `risk` and
+    `size`: N d. `cells`: for each series (a model, with its l2 where there are several)
+    and n the trials' `risks`, their mean `risk` and
     its 95% Student-t interval `risk_low`, `risk_high`. For `TokensFirst` also the largest
     `gradient_ratio` and `outside_share`; the means of `projected_risk` and of the floors
     `own`, `mean` and `worst`; `below`, by how many standard errors among trials the mean
@@ -66,25 +69,26 @@ def summarise_spans(
     trials of that with W V in place of W, in standard errors of its own test prompts;
     both are 0 where nothing lies below; and `predictor_off`, the largest distance in
     standard errors of a trial's predictor from its own floor.
-    `crossings`: for each model the least n whose mean risk is below 1/2 as `samples`,
+    `crossings`: for each series the least n whose mean risk is below 1/2 as `samples`,
     None if there is none up to `largest`.
   """
   probes = records.probes
   assert probes is not None
   found = []
-  for model in dict.fromkeys(probes["model"].tolist()):
-    own = probes[probes["model"] == model]
+  names = series(dataclasses.replace(records, table=probes), ("sample_size",))
+  for name in dict.fromkeys(names.tolist()):
+    own = probes[names == name]
     for n in np.unique(own["sample_size"]).tolist():
       rows = own[own["sample_size"] == n]
       cell = cells[records.cell_of(rows[0])]
-      found.append({"model": model, "samples": n, **_cell(rows, cell, seed)})
+      found.append({"series": name, "samples": n, **_cell(rows, cell, seed)})
   crossings = []
-  for model in dict.fromkeys(cell["model"] for cell in found):
-    own = [cell for cell in found if cell["model"] == model]
+  for name in dict.fromkeys(cell["series"] for cell in found):
+    own = [cell for cell in found if cell["series"] == name]
     known = [c for c in own if c["risk"] is not None]
     below = [c["samples"] for c in known if c["risk"] < THRESHOLD]
     crossings.append(
-      {"model": model, "samples": min(below, default=None), "largest": own[-1]["samples"]}
+      {"series": name, "samples": min(below, default=None), "largest": own[-1]["samples"]}
     )
   task = next(iter(cells.values())).trial.task
   size = task.length * task.token_dim

@@ -119,7 +119,7 @@ def span_floor(
     own += (np.sum(pairs) - np.trace(pairs)) / (N * (N - 1))
   worst = np.linalg.eigvalsh(_second_moment(basis, q))[0]
   rank = len(basis)
-  return SpanFloor(float(1 - own), 1 - rank / (N * d), float(1 - worst))
+  return SpanFloor(max(0.0, float(1 - own)), 1 - rank / (N * d), float(1 - worst))
 
 
 def span_predictor(
