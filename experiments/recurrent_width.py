@@ -64,9 +64,13 @@ def build(settings: Settings) -> Trial:
 
 
 def check(chosen: Chosen) -> None:
+  refused = {
+    "units": "nothing: the width is --units",
+    "sparsity": "nothing: Proposition 8 is about q = 1",
+  }
   for name, values in chosen.further.items():
-    takes = "nothing: the width is --units"
-    require(name.rpartition(".")[2] != "units", name, values[0], takes)
+    field = name.rpartition(".")[2]
+    require(field not in refused, name, values[0], refused.get(field, ""))
 
 
 def summarise(run: study.Run) -> dict[str, Any]:

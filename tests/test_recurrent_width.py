@@ -268,6 +268,7 @@ def test_cells_of_both_tasks_and_rates_that_fall():
       "models: got 'gru:units=5', takes one of relu_rnn, gru, lstm",
     ),
     ("--model.units=5", "model.units: got 5, takes nothing: the width is --units"),
+    ("--sparsity=2", "sparsity: got 2, takes nothing: Proposition 8 is about q = 1"),
     ("--l2=0.1,0.2", "l2: got [0.1, 0.2], takes one value: this study tells task, model"),
   ],
 )
