@@ -119,7 +119,7 @@ def table(summary: dict) -> list[Any]:
     shown, *lines,
     "Risk: mean [95% interval] over trials. Below: standard errors by which the risk at "
     "W V of a trial is below the floor of its own u, at most. Predictor off: largest "
-    "distance of E[y | u, t, V x] from it, in standard errors. Gradient: ||grad_W|| / "
+    "distance of E(y | u, t, V x) from it, in standard errors. Gradient: ||grad_W|| / "
     "||lambda W||.",
   ]  # fmt: skip
 

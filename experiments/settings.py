@@ -224,10 +224,11 @@ def from_stored(cls: type, stored: Mapping[str, Any]) -> Chosen:
     require(free or all(map(_has_room, members)), "output_dir", shown, takes)
     takes = f"one with numbers or texts as {name}"
     require(name in known or proper, "output_dir", shown, takes)
+  first_layout = "optimizer" not in stored
   further = {
     name: tuple(value) if isinstance(value, list) else (value,)
     for name, value in stored.items()
-    if name not in known and name not in _FORMER
+    if name not in known and not (name in _FORMER and first_layout)
   }
   return Chosen(cls, chosen, further)
 

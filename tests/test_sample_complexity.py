@@ -75,6 +75,19 @@ def test_fractions_become_thresholds_of_their_length():
   assert thresholds == [(0.7, 0.8 * 0.5, 0.5 * 0.5), (0.7, 0.8 * 0.75, 0.5 * 0.75)]
 
 
+@pytest.mark.parametrize("heads", ["2", "1,2"])
+def test_fields_of_models_are_read_again(heads):
+  """`num_heads` was a setting of the first layout, in which it is not read."""
+  chosen = STUDY.chosen(["--models=transformer", f"--num_heads={heads}"])
+  stored = json.loads(json.dumps(chosen.stored()))
+  again = from_stored(STUDY.settings, stored)
+  assert (
+    again.further == chosen.further == {"num_heads": tuple(map(int, heads.split(",")))}
+  )
+  del stored["optimizer"]
+  assert from_stored(STUDY.settings, stored).further == {}
+
+
 @pytest.mark.slow
 def test_any_setting_is_an_axis():
   cells = cells_of(
