@@ -89,8 +89,11 @@ def constructed(task: FewHeads, heads: int, seed: int) -> float:
   """Risk of H of the q heads of Equation (A.2), whose read-out is fitted to a sample.
 
   What the other q - H tokens add to a label is independent of all that these heads see,
-  and has a variance of 2 (q - H) / q. Only the rest is measured, on other prompts.
+  and has a variance of 2 (q - H) / q. Only the rest is measured, on other prompts. Codes
+  are distinct and of the default size whatever those of the task: heads that retrieve
+  need codes that differ, and nothing else of them.
   """
+  task = dataclasses.replace(task, codes="distinct", code_dim=None)
   planted_key, fitted_key, test_key = jax.random.split(jax.random.key(seed), 3)
   planted = task.init(planted_key)
   fitted, test = (task.sample(k, planted, _PROMPTS) for k in (fitted_key, test_key))

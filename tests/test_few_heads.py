@@ -172,7 +172,8 @@ def test_risks_stand_beside_the_floor_of_their_attention():
 
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_constructed_heads_are_at_their_floor(heads):
-  task = FewHeads(length=9, sparsity=3, token_dim=6, codes="distinct")
+  # Of so few random codes some coincide.
+  task = FewHeads(length=9, sparsity=3, token_dim=6, codes="rademacher", code_dim=3)
   risk, floor = few_heads.constructed(task, heads, 0), blind_heads_floor(3, heads)
   # x^2 is read as a function that is linear between the integers, and beyond 2.
   assert floor < risk < floor + 0.03
