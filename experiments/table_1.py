@@ -106,7 +106,7 @@ def _row(path: str, task: str, model: str, entry: Mapping[str, Any]) -> dict[str
     "threshold": str(Level(fraction or entry["threshold"], fraction is not None)),
     "lengths": " ".join(map(str, entry["over"])),
     "c": entry["c"], "low": entry["low"], "high": entry["high"],
-    "n": ", ".join(words for mark, words in _MARKS.items() if entry.get(mark)),
+    "marks": ", ".join(words for mark, words in _MARKS.items() if entry.get(mark)),
     "verdict": found, "theorem": theorem,
     "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
   }  # fmt: skip
@@ -123,23 +123,23 @@ def report() -> Report:
   require(bool(FLAGS.runs), "runs", "", "directories of runs, with commas")
   rows = [row for path in FLAGS.runs for row in exponents_of(path)]
   rows.sort(key=lambda row: [*_THEOREMS].index((row["task"], row["column"])))
-  table = rich.table.Table(
-    "task", "class", "series", "test MSE below", "N", "c", "n", "verdict", "agrees", "run"
-  )
+  names = "task,class,series,test MSE below,N,c,marks,verdict,agrees,run"
+  table = rich.table.Table(*names.split(","))
   for row in rows:
     ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     table.add_row(
       _TASKS[row["task"]], row["column"], row["series"], row["threshold"],
-      row["lengths"], f"{row['c']:.2f}{ends}", row["n"], row["verdict"], row["agrees"],
-      row["run"].rstrip("/").rpartition("/")[2],
+      row["lengths"], f"{row['c']:.2f}{ends}", row["marks"], row["verdict"],
+      row["agrees"], row["run"].rstrip("/").rpartition("/")[2],
     )  # fmt: skip
   text = [
     f"{_TASKS[task]}, {own}: {says}" for (task, own), (_, says) in _THEOREMS.items()
   ]
   text.append(
     "c: exponent of n ~ N^c [95% interval]. Nearly independent of N: the interval ends "
-    "below 0.5. Grows: it begins above. Agrees: with the theorem. n: what may be said of "
-    "those that c was fitted to: bounds, or means of less than ten checks (coarse)."
+    "below 0.5. Grows: it begins above. Agrees: with the theorem. Marks: what may be "
+    "said of the n that c was fitted to: bounds, or means of less than ten checks "
+    "(coarse)."
   )
   if missing(rows):
     text.append(f"No run: {'; '.join(missing(rows))}.")

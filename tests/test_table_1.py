@@ -49,7 +49,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
     ("feedforward", "not settled", "open"),
   ]
   assert {row["task"] for row in rows} == {"qstr"}
-  assert [row["n"] for row in rows] == ["coarse, some are upper bounds", "", "", ""]
+  assert [row["marks"] for row in rows] == ["coarse, some are upper bounds", "", "", ""]
   assert rows[0]["threshold"] == "0.5 of uniform attention's"
   assert rows[3]["threshold"] == "0.7"
   assert table_1.missing(rows) == [

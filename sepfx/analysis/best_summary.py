@@ -48,10 +48,10 @@ def summarise_best(
     JSON values. `cells`: for each level, series, length and rate what
     `sepfx.analysis.passages.Mean` has. `best`: for each level, series and length the best
     rate with what `sepfx.analysis.best.Best` has; `learning_rate` is None where no trial
-    of any rate reached, and then `mean` is the budget. `information`: prompts that any
-    learner needs on average over links, None where it is not known. `edge` is True where
-    the rate is
+    of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
+    `information`: prompts that any learner needs on average over links (the inverse of
+    `sepfx.theory.lower_bounds.information_floor`), None where that is not known.
     `exponents`: c of n ~ N^c over the trials at the best rates; `at_rates`, c at each
     rate over those lengths at which all its trials reached, which is too small where n
     grows beyond the budget; and the verdict that

@@ -15,7 +15,7 @@ from sepfx.analysis.summary import json_values
 from sepfx.ensembles import Records
 
 # Below this share of what a constant has, a risk says that the task was learned.
-LEARNED = 0.5
+_LEARNED = 0.5
 
 
 def summarise_memories(
@@ -66,7 +66,7 @@ def summarise_memories(
   found = []
   for N in dict.fromkeys(cell["length"] for cell in cells):
     known = [c for c in cells if c["length"] == N and c["risk_high"] is not None]
-    below = [cell["samples"] for cell in known if cell["risk_high"] < LEARNED]
+    below = [cell["samples"] for cell in known if cell["risk_high"] < _LEARNED]
     at = json_values({"constructed": constructed[N]})
     found.append({"length": N, **at, "learned": min(below, default=None)})
   return {"token_dim": token_dim, "cells": cells, **lists, "crossings": found}

@@ -61,14 +61,14 @@ def summarise_spans(
 
   Returns:
     `size`: N d. `cells`: for each series (a model, with its l2 where there are several)
-    and n the trials' `risks`, their mean `risk` and
-    its 95% Student-t interval `risk_low`, `risk_high`. For `TokensFirst` also the largest
-    `gradient_ratio` and `outside_share`; the means of `projected_risk` and of the floors
-    `own`, `mean` and `worst`; `below`, by how many standard errors among trials the mean
-    risk lies below that of the trials' own floors; `projected_below`, the largest over
-    trials of that with W V in place of W, in standard errors of its own test prompts;
-    both are 0 where nothing lies below; and `predictor_off`, the largest distance in
-    standard errors of a trial's predictor from its own floor.
+    and n the trials' `risks`, their mean `risk` and its 95% Student-t interval
+    `risk_low`, `risk_high`. For `TokensFirst` also the largest `gradient_ratio` and
+    `outside_share`; the means of `projected_risk` and of the floors `own`, `mean` and
+    `worst`; `below`, by how many standard errors among trials the mean risk lies below
+    that of the trials' own floors; `projected_below`, the largest over trials of that
+    with W V in place of W, in standard errors of its own test prompts; both are 0 where
+    nothing lies below; and `predictor_off`, the largest distance in standard errors of a
+    trial's predictor from its own floor.
     `crossings`: for each series the least n whose mean risk is below 1/2 as `samples`,
     None if there is none up to `largest`.
   """
