@@ -132,6 +132,7 @@ def test_what_cannot_be_built_is_refused():
 
 @pytest.mark.parametrize("prefactor", [False, True])
 @pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.slow
 def test_heads_that_retrieve_attain_the_blind_floor(heads, prefactor):
   task = FewHeads(
     length=9, sparsity=3, token_dim=6, codes="distinct", encoding_prefactor=prefactor

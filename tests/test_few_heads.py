@@ -51,6 +51,7 @@ def trial_of(*arguments):
 
 
 @pytest.mark.parametrize("attention", ["full", "blind"])
+@pytest.mark.slow
 def test_block_that_is_kept_at_zero(attention):
   trial = trial_of(f"--attention={attention}", "--heads=2")
   seeds = _seeds()
@@ -171,6 +172,7 @@ def test_risks_stand_beside_the_floor_of_their_attention():
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.slow
 def test_constructed_heads_are_at_their_floor(heads):
   # Of so few random codes some coincide.
   task = FewHeads(length=9, sparsity=3, token_dim=6, codes="rademacher", code_dim=3)

@@ -103,6 +103,7 @@ def test_probe_is_definition_5():
   assert found["outside_share"] <= found["gradient_ratio"] ** 2
 
 
+@pytest.mark.slow
 def test_other_models_have_a_risk_alone():
   trial, params, world = ended(cell_of("--models=transformer"), steps=1)
   assert set(probes.stationarity(trial, params, world, None)) == {"test_risk"}

@@ -111,6 +111,7 @@ def test_the_shift_is_cheaper_than_fixed_low_scores():
   assert 10 * fourier.squared_norms(built)["W_QK2"] < fixed
 
 
+@pytest.mark.slow
 def test_projected_positions():
   """The error falls with the dimension (appendix B.2)."""
   sets, c = planted(10, 2, 3)

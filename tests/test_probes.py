@@ -50,6 +50,7 @@ def test_gradient_is_of_what_is_minimised():
   assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_clipped_keeps_predictions_within_a_range():
   params, world, key = ended(TRIAL)
   found = probes.build("clipped:at=0.25")(TRIAL, params, world, key)

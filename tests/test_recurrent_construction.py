@@ -69,6 +69,7 @@ def test_it_is_exact(link, sparsity, length, prefactor, dtype):
   assert spread > 0.1  # there is something to predict
 
 
+@pytest.mark.slow
 def test_sizes_and_the_transition():
   task = QSTR(length=16, token_dim=5, sparsity=2, indices=shared, codes="incoherent")
   built, inputs, _ = built_and_asked(task, jax.random.key(0), num_prompts=2)

@@ -103,6 +103,7 @@ def test_prediction_is_as_lipschitz_as_said(kind, gate):
   assert limit / 1.3 < slope <= limit * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_relu_network_reads_through_its_kernel():
   found, params, world = measured(RNN(UNITS))
   w = np.asarray(params["output"]["kernel"][:, 0])

@@ -268,6 +268,7 @@ def test_min_gru(n, length, d_in):
 
 
 @hypothesis.given(**shapes)
+@pytest.mark.slow
 def test_dense_first(n, length, d_in):
   x, y, p = fitted(DenseFirst(Transformer(width=5), width=4), n, length, d_in)
   tokens = dense(p["first"], x.reshape(n, -1)).reshape(n, length, 4)
