@@ -6,6 +6,8 @@ happens when one is lost then, is in test_process_faults.py.
 
 import concurrent.futures
 import socket
+import threading
+import time
 
 import pytest
 from absl import flags
@@ -78,6 +80,37 @@ def test_the_number_of_processes_differs():
 def test_a_number_that_two_processes_have(numbers):
   for own, told in zip(numbers, called(*((k, 3, CARD) for k in numbers)), strict=True):
     assert told.startswith(f"process_id: got '{own}', takes a number that no other")
+
+
+def test_the_first_process_does_not_end_before_its_twin_was_told(monkeypatch):
+  """Its twin would wait for --start_timeout otherwise: nobody answers it then."""
+  plain = roll_call.Line.send
+  first_came, told, told_at_the_end = threading.Event(), [], []
+
+  def slow(line, **message):
+    if "refused" in message:
+      time.sleep(0.3)
+      told.append(line)
+    plain(line, **message)
+    first_came.set()
+
+  monkeypatch.setattr(roll_call.Line, "send", slow)
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+
+  def hold():
+    with pytest.raises(InvalidSetting, match="process_id"):
+      roll_call.hold(address, 2, 0, CARD, 20.0)
+    told_at_the_end.append(len(told))
+
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    first = pool.submit(hold)
+    assert first_came.wait(20.0)
+    twin = pool.submit(hold)
+    twin.result(timeout=60)
+    first.result(timeout=60)
+  assert told_at_the_end == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,14 @@ def hold(
   """
   host, port = _parsed(address)
   card = {"num_processes": str(count), **card}
-  if process == 0:
-    _listen(port, address, count, timeout)
-  return Lifeline(_answered(host, port, count, process, card, timeout), process)
+  listening = _listen(port, address, count, timeout) if process == 0 else None
+  try:
+    line = _answered(host, port, count, process, card, timeout)
+  except InvalidSetting:
+    if listening is not None:
+      listening.join(_LINGER)  # this process may end when the others have been told
+    raise
+  return Lifeline(line, process)
 
 
 def _parsed(address: str) -> tuple[str, int]:
@@ -118,8 +123,13 @@ def _named(processes: list[int]) -> str:
   return f"process {shown}" if len(processes) == 1 else f"processes {shown}"
 
 
-def _listen(port: int, address: str, count: int, timeout: float) -> None:
-  """Starts the thread that answers the processes, and later is their hub."""
+def _listen(
+  port: int, address: str, count: int, timeout: float
+) -> threading.Thread | None:
+  """Starts the thread that answers the processes, and later is their hub.
+
+  Returns None where another listens already.
+  """
   own = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
   host, port = _parsed(own) if own else ("", port)
   six = socket.has_dualstack_ipv6() and host in ("", "::")
@@ -128,11 +138,13 @@ def _listen(port: int, address: str, count: int, timeout: float) -> None:
     listener = socket.create_server((host, port), family=family, dualstack_ipv6=six)
   except OSError as error:
     if error.errno == errno.EADDRINUSE:
-      return  # by another process 0, perhaps: what answers there will say so
+      return None  # by another process 0, perhaps: what answers there will say so
     takes = f"an address of this host, that of process 0 ({error.strerror})"
     raise InvalidSetting("coordinator", address, takes) from error
   roll = _Roll(listener, count, timeout)
-  threading.Thread(target=roll.run, daemon=True).start()
+  thread = threading.Thread(target=roll.run, daemon=True)
+  thread.start()
+  return thread
 
 
 class _Roll:
@@ -145,7 +157,7 @@ class _Roll:
     self._came: dict[Line, tuple[int, dict[str, str]]] = {}
 
   def run(self) -> None:
-    """Ends with the process."""
+    """Ends with the process, or when all have been told why they are refused."""
     start = time.monotonic()
     missing: list[int] = []
     refused_at = None
@@ -171,8 +183,7 @@ class _Roll:
     if not refusals and missing:
       return  # each of them says so itself
     lines = {process: line for line, (process, _) in self._came.items()}
-    # This process's own last: it may end then.
-    for line in sorted(self._came, key=lambda line: -self._came[line][0]):
+    for line in self._came:
       if refusals:
         line.send(refused=refusals[line])
       else:
