@@ -85,7 +85,7 @@ def table(summary: dict) -> list[Any]:
     known = (cell["least_units"], cell["frobenius"], cell["least_frobenius"])
     shown.add_row(
       cell["task"], cell["model"], str(cell["length"]), str(cell["units"]),
-      interval_text(cell, "risk"), *("" if v is None else f"{v:.3g}" for v in known),
+      interval_text(cell, "risk"), *map(_bound, known),
     )  # fmt: skip
   widths = rich.table.Table("task", "model", "risk below", "N: least d_h", "c")
   for entry in summary["smallest"]:
@@ -99,6 +99,13 @@ def table(summary: dict) -> list[Any]:
     "Risk: mean [95% interval] over trials. Least d_h: geometric mean over trials of the "
     "smallest that got below; > where some did not. c: exponent of d_h ~ N^c.",
   ]  # fmt: skip
+
+
+def _bound(value: float | None) -> str:
+  """A measured number, or a bound that may ask for nothing."""
+  if value is None:
+    return ""
+  return f"{value:.3g}" if value > 0 else "nothing"
 
 
 def _width(entry: dict) -> str:

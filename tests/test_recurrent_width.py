@@ -240,9 +240,29 @@ def test_figure_shows_what_was_found():
   (axis,) = [
     a for a in figure.axes if a.get_title() == "smallest d_h with a risk below 0.5"
   ]
-  drawn = {str(line.get_label()): line.get_ydata() for line in axis.get_lines()}
-  (label,) = [name for name in drawn if name.startswith("1STR, gru")]
-  np.testing.assert_allclose(drawn[label], [np.sqrt(32), 8])
+  drawn = [line.get_ydata() for line in axis.get_lines()]
+  np.testing.assert_allclose(drawn[0], [np.sqrt(32), 8])
+  assert [list(y) for y in drawn if 10.0 in y] == [[10.0]]  # 1.25 * 8: one did not at 8
+  (legend,) = [a.get_legend() for a in figure.axes if not a.get_title()]
+  names = [text.get_text() for text in legend.get_texts()]
+  assert names[1] == "simple-1STR, gru"
+  assert "1STR: some trials not at the largest width" in names
+
+
+def test_figure_of_one_model_on_one_task_has_no_empty_panels():
+  risks = {key: own for key, own in RISKS.items() if key[0] == "simple_qstr"}
+  figure = draw_widths(summarise_widths(records_of(risks)))
+  titles = [axis.get_title() for axis in figure.axes if axis.axison]
+  below = [f"smallest d_h with a risk below {threshold}" for threshold in (0.5, 0.1)]
+  assert titles == ["simple-1STR, gru", *below]
+
+
+def test_a_bound_that_asks_for_nothing_says_so():
+  summary = summarise_widths(records_of({("qstr", "gru", 4, 2): [0.95]}))
+  shown, *_ = recurrent_width.table(summary)
+  assert [list(column.cells) for column in shown.columns[5:]] == [
+    ["nothing"], ["7"], ["nothing"],
+  ]  # fmt: skip
 
 
 def test_cells_of_both_tasks_and_rates_that_fall():

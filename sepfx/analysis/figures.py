@@ -351,7 +351,7 @@ def _draw_losses(
     ylabel="test MSE",
     title=f"test loss at {letter_of(against)} = {place:g}",
   )
-  axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
+  label_logarithmic(axis.xaxis)
   axis.grid(alpha=0.25)
 
 

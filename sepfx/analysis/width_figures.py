@@ -9,42 +9,52 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES, aside, style_of
+from sepfx.analysis.figures import aside, style_of
 
 _TASKS = {"qstr": "1STR", "simple_qstr": "simple-1STR"}
+# What is drawn beside the smallest widths: the bound, the largest width, a memory.
+_ASKED: dict[str, Any] = {
+  "linestyle": "none", "marker": "_", "markersize": 14, "markeredgewidth": 2,
+}  # fmt: skip
+_BEYOND = {"qstr": r"$\uparrow$", "simple_qstr": r"$\Uparrow$"}
+_MEMORY: dict[str, Any] = {"color": "black", "linestyle": ":"}
 
 
 def draw_widths(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws `sepfx.analysis.widths.summarise_widths`.
 
-  A row for each task with risk against d_h, a panel for each model and a line for each
-  N. Below them the smallest d_h against N for both thresholds, and L ||U||_F of the
-  networks of 1STR over the least that their risk allows.
+  A row for each model: its risk against d_h on each task, a line for each N, and L
+  ||U||_F of its networks of 1STR over the least that their risk allows. Below them the
+  smallest d_h against N for both thresholds.
   """
   cells, smallest = summary["cells"], summary["smallest"]
   tasks = list(dict.fromkeys(cell["task"] for cell in cells))
   models = list(dict.fromkeys(cell["model"] for cell in cells))
   thresholds = list(dict.fromkeys(entry["threshold"] for entry in smallest))
-  columns, rows = max(len(models), len(thresholds) + 1), len(tasks) + 1
+  units = np.unique([cell["units"] for cell in cells])
   figure = matplotlib.figure.Figure(
-    figsize=(4.6 * columns, 3.9 * rows), layout="constrained"
+    figsize=(13.8, 3.9 * (len(models) + 1)), layout="constrained"
   )
-  axes = figure.subplots(rows, columns, squeeze=False)
-  for row, task in zip(axes, tasks, strict=False):
-    for axis, model in zip(row, models, strict=False):
-      own = [c for c in cells if (c["task"], c["model"]) == (task, model)]
-      _draw_risks(axis, own)
-      axis.set_title(f"{_TASKS[task]}, {model}")
-    for axis in row[len(models) :]:
-      axis.set_axis_off()
-  *below, norms = axes[-1][: len(thresholds) + 1]
-  for axis, threshold in zip(below, thresholds, strict=True):
-    own = [entry for entry in smallest if entry["threshold"] == threshold]
-    _draw_smallest(axis, own, models)
-    axis.set_title(f"smallest d_h with a risk below {threshold:g}")
-  _draw_norms(norms, cells, models)
-  for axis in axes[-1][len(thresholds) + 1 :]:
+  axes = figure.subplots(len(models) + 1, max(len(tasks), len(thresholds)) + 1)
+  for axis in axes.flat:
     axis.set_axis_off()
+  for (*risks, norms), model in zip(axes, models, strict=False):
+    own = [cell for cell in cells if cell["model"] == model]
+    for axis, task in zip(risks, tasks, strict=False):
+      axis.set_axis_on()
+      _draw_risks(axis, [cell for cell in own if cell["task"] == task])
+      axis.set_title(f"{_TASKS[task]}, {model}")
+    bounded = [cell for cell in own if cell["least_frobenius"]]
+    if bounded:
+      norms.set_axis_on()
+      _draw_norms(norms, bounded)
+      norms.set_title(f"norm of what is read, {model}")
+  for axis, threshold in zip(axes[-1], thresholds, strict=False):
+    axis.set_axis_on()
+    own = [entry for entry in smallest if entry["threshold"] == threshold]
+    _draw_smallest(axis, own, models, units)
+    axis.set_title(f"smallest d_h with a risk below {threshold:g}")
+  _draw_legend(axes[-1][-1], smallest, models)
   return figure
 
 
@@ -76,6 +86,7 @@ def _draw_smallest(
   axis: matplotlib.axes.Axes,
   entries: Sequence[Mapping[str, Any]],
   models: Sequence[str],
+  units: np.ndarray,
 ) -> None:
   lengths = np.unique([e["length"] for entry in entries for e in entry["lengths"]])
   for k, entry in enumerate(entries):
@@ -83,22 +94,21 @@ def _draw_smallest(
     if entry["task"] == "simple_qstr":
       style["fillstyle"] = "none"
     shift = aside(lengths, True, k - (len(entries) - 1) / 2)
-    label = f"{_TASKS[entry['task']]}, {entry['model']}"
-    if entry["c"] is not None:
-      label += f": N^{entry['c']:.2f}"
     known = [e for e in entry["lengths"] if e["units"] is not None]
     x = shift([e["length"] for e in known])
-    axis.plot(x, [e["units"] for e in known], **style, label=label)
+    axis.plot(x, [e["units"] for e in known], **style)
     beyond = [e for e in entry["lengths"] if e["units"] is None or e["restricted"]]
-    arrow = {"color": style["color"], "marker": r"$\uparrow$", "markersize": 12}
     at = shift([e["length"] for e in beyond])
-    axis.plot(at, [1.25 * e["largest"] for e in beyond], linestyle="none", **arrow)
+    axis.plot(
+      at, [1.25 * e["largest"] for e in beyond], linestyle="none", markersize=11,
+      color=style["color"], marker=_BEYOND[entry["task"]],
+    )  # fmt: skip
     # A width is at least 1.
     asked = [e for e in entry["lengths"] if (e["least_units"] or 0) >= 1]
     if asked:
       axis.plot(
-        [e["length"] for e in asked], [e["least_units"] for e in asked], linestyle="none",
-        marker="_", markersize=14, markeredgewidth=2, color=style["color"],
+        [e["length"] for e in asked], [e["least_units"] for e in asked],
+        **_ASKED, color=style["color"],
       )  # fmt: skip
   memories = {
     e["length"]: e["memory_units"]
@@ -108,35 +118,48 @@ def _draw_smallest(
   }
   if memories:
     values = list(memories.values())
-    axis.plot([*memories], values, color="black", linestyle=":", label="memory of labels")
-  black: dict[str, Any] = {"linestyle": "none", "color": "black"}
-  bar: dict[str, Any] = {"marker": "_", "markersize": 14, "markeredgewidth": 2}
-  axis.plot([], [], **black, **bar, label="Proposition 8 asks for, above 1")
-  arrow = {"marker": r"$\uparrow$", "markersize": 10}
-  axis.plot([], [], **black, **arrow, label="not at the largest width")
-  axis.set(xscale="log", yscale="log", xlabel="length N", ylabel="d_h")
+    axis.plot([*memories], values, **_MEMORY)
+  axis.set(xscale="log", yscale="log", xlabel="length N", ylabel="width d_h")
+  axis.set_yticks(units, [f"{value}" for value in units.tolist()])
   axis.set_xticks(lengths, [f"{value}" for value in lengths.tolist()])
   axis.minorticks_off()
-  low, high = axis.get_ylim()
-  axis.set_ylim(low, high * (high / low) ** 0.9)  # room for the legend
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=7, loc="upper left")
 
 
-def _draw_norms(
+def _draw_legend(
   axis: matplotlib.axes.Axes,
-  cells: Sequence[Mapping[str, Any]],
+  entries: Sequence[Mapping[str, Any]],
   models: Sequence[str],
 ) -> None:
-  drawn = [cell for cell in cells if cell["least_frobenius"]]
-  for k, model in enumerate(models):
-    own = [cell for cell in drawn if cell["model"] == model]
+  """What the panels of the smallest widths show, with the exponents of each threshold."""
+  for task, model in dict.fromkeys((e["task"], e["model"]) for e in entries):
+    own = [e for e in entries if (e["task"], e["model"]) == (task, model)]
+    label = f"{_TASKS[task]}, {model}"
+    for e in own:
+      if e["c"] is not None:
+        ends = f"[{e['low']:.2f}, {e['high']:.2f}]" if e["low"] is not None else ""
+        label += f"\n  below {e['threshold']:g}: N^{e['c']:.2f} {ends}"
+    style = style_of(models.index(model))
+    if task == "simple_qstr":
+      style["fillstyle"] = "none"
+    axis.plot([], [], **style, label=label)
+  axis.plot([], [], **_MEMORY, label="a memory of labels of 1STR")
+  axis.plot([], [], color="black", **_ASKED, label="Proposition 8 asks for, above 1")
+  for task in dict.fromkeys(e["task"] for e in entries):
+    label = f"{_TASKS[task]}: some trials not at the largest width"
+    axis.plot([], [], "k", linestyle="none", marker=_BEYOND[task], label=label)
+  axis.legend(frameon=False, fontsize=9, loc="upper left")
+
+
+def _draw_norms(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) -> None:
+  for k, N in enumerate(dict.fromkeys(cell["length"] for cell in cells)):
+    own = [cell for cell in cells if cell["length"] == N]
     ratios = [cell["frobenius"] / cell["least_frobenius"] for cell in own]
-    style = {**STYLES[k % len(STYLES)], "linestyle": "none"}
-    axis.plot([cell["risk"] for cell in own], ratios, **style, label=model)
+    style = {**style_of(k), "linestyle": "none"}
+    axis.plot([cell["risk"] for cell in own], ratios, **style, label=f"N = {N}")
   axis.axhline(1, color="black", linewidth=1.2, label="what the risk allows")
-  least = min((cell["risk"] for cell in drawn), default=0.1)
+  least = min(cell["risk"] for cell in cells)
   axis.set(xscale="log", yscale="log", xlabel="risk on 1STR", xlim=(least / 1.5, 1.2),
-           ylabel="L ||U||_F over the least", title="norm of what is read")  # fmt: skip
+           ylabel="L ||U||_F over the least")  # fmt: skip
   axis.grid(alpha=0.25)
   axis.legend(frameon=False, fontsize=8)
