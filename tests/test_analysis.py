@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import matplotlib.figure
 import numpy as np
 import pytest
 import rich.table
@@ -16,6 +17,7 @@ from sepfx.analysis import (
   summarise,
   summarise_probes,
 )
+from sepfx.analysis.figures import label_logarithmic
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import Cell, Records, columns, joined, table
@@ -346,6 +348,18 @@ def test_figure_against_another_axis():
   alone = summary_of(lengths)
   assert "published mean" not in legend_labels(draw_records(lengths, alone, other))
   assert "published mean" in legend_labels(draw_records(lengths, alone, means))
+
+
+@pytest.mark.parametrize(("high", "labels"), [(100, ["1", "2", "5"]), (1e6, ["1", "10"])])
+def test_labels_of_a_long_logarithmic_axis_are_fewer(high, labels):
+  figure = matplotlib.figure.Figure()
+  axis = figure.subplots()
+  axis.set(xscale="log", xlim=(1, high))
+  label_logarithmic(axis.xaxis)
+  figure.draw_without_rendering()
+  ticks = zip(axis.get_xticks(), axis.get_xticklabels(), strict=True)
+  shown = [label.get_text() for x, label in ticks if 1 <= x <= 10]
+  assert shown[: len(labels)] == labels
 
 
 def test_figure_against_an_axis_with_a_zero():

@@ -43,6 +43,8 @@ _NOT_REACHED: Mapping[str, Any] = {
 }
 BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
+# Beyond so many decades an axis is labelled at powers of ten alone.
+_DECADES_OF_LABELS = 4.5
 _MAX_COLUMNS = 3
 _MAX_LEGEND_COLUMNS = 4
 # Room in a legend, at its usual size of type.
@@ -283,8 +285,13 @@ def _write_exponents(axis, exponents, against) -> None:
 
 
 def label_logarithmic(axis: matplotlib.axis.Axis) -> None:
-  """Labels a logarithmic axis of counts at 1, 2 and 5 times the powers of ten."""
-  axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+  """Labels a logarithmic axis of counts at 1, 2 and 5 times the powers of ten.
+
+  At the powers alone where the data span so many that further labels would collide.
+  """
+  low, high = axis.get_view_interval()
+  subs = (1, 2, 5) if high <= low * 10**_DECADES_OF_LABELS else (1,)
+  axis.set_major_locator(matplotlib.ticker.LogLocator(subs=subs))
   axis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
   axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
