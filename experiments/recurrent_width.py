@@ -82,10 +82,11 @@ def table(summary: dict) -> list[Any]:
     "task", "model", "N", "d_h", "risk", "d_h at least", "L ||U||_F", "at least"
   )
   for cell in summary["cells"]:
-    known = (cell["least_units"], cell["frobenius"], cell["least_frobenius"])
+    frobenius = "" if cell["frobenius"] is None else f"{cell['frobenius']:.3g}"
     shown.add_row(
       cell["task"], cell["model"], str(cell["length"]), str(cell["units"]),
-      interval_text(cell, "risk"), *map(_bound, known),
+      interval_text(cell, "risk"), _bound(cell["least_units"]), frobenius,
+      _bound(cell["least_frobenius"]),
     )  # fmt: skip
   widths = rich.table.Table("task", "model", "risk below", "N: least d_h", "c")
   for entry in summary["smallest"]:
@@ -102,7 +103,7 @@ def table(summary: dict) -> list[Any]:
 
 
 def _bound(value: float | None) -> str:
-  """A measured number, or a bound that may ask for nothing."""
+  """A lower bound, which may ask for nothing."""
   if value is None:
     return ""
   return f"{value:.3g}" if value > 0 else "nothing"

@@ -1,9 +1,8 @@
-"""Statistics against their textbook forms; figures against what they must show."""
+"""Statistics of records against their textbook forms."""
 
 import dataclasses
 import math
 
-import matplotlib.figure
 import numpy as np
 import pytest
 import rich.table
@@ -17,7 +16,6 @@ from sepfx.analysis import (
   summarise,
   summarise_probes,
 )
-from sepfx.analysis.figures import label_logarithmic
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import Cell, Records, columns, joined, table
@@ -67,6 +65,20 @@ def summary_of(records, levels=ONE_LEVEL, budget=BUDGET, risk=None, against="len
   risk = risks(records) if risk is None else risk
   keys = np.arange(number) if keys is None else keys
   return summarise(records, levels, checks, risk, keys, against)
+
+
+def draw_records(records, summary, published, levels=ONE_LEVEL, **settings):
+  return figures.sample_complexity(
+    records, levels, summary, risks(records), published, **settings
+  )
+
+
+def arrows_of(axis):
+  return [l for l in axis.lines if l.get_marker() == r"$\uparrow$" and len(l.get_xdata())]
+
+
+def legend_labels(figure):
+  return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_summary():
@@ -269,160 +281,6 @@ def test_runs_with_budgets_of_their_own():
   assert set(arrows.get_ydata()) == {500}
 
 
-def test_losses_are_shown_where_all_models_were_run():
-  records = records_of(["reached"] * 3)
-  rows = records.table
-  for kept, length in (
-    ((rows["model"] == "a") | (rows["length"] < 8), 4),
-    ((rows["model"] == "a") == (rows["length"] == 8), 8),  # none in common
-  ):
-    own = records.where(kept)
-    figure = draw_records(own, summary_of(own), {})
-    assert figure.axes[1].get_title() == f"test loss at N = {length}"
-
-
-def draw_records(records, summary, published, levels=ONE_LEVEL, **settings):
-  return figures.sample_complexity(
-    records, levels, summary, risks(records), published, **settings
-  )
-
-
-def draw(outcomes, published):
-  records = records_of(outcomes)
-  summary = summary_of(records)
-  return draw_records(records, summary, published)
-
-
-def arrows_of(axis):
-  return [l for l in axis.lines if l.get_marker() == r"$\uparrow$" and len(l.get_xdata())]
-
-
-def legend_labels(figure):
-  return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def test_figure_marks_what_was_not_reached():
-  figure = draw(
-    ["reached", "censored", "diverged"], {("a", 0.7): [(2, 150.0), (4, 380.0)]}
-  )
-  counts = figure.axes[0]
-  (arrows,) = arrows_of(counts)
-  assert set(arrows.get_ydata()) == {BUDGET}
-  assert "threshold not reached" in legend_labels(figure)
-  # The mean that they are part of, and no other.
-  bounds = [l for l in counts.lines if l.get_marker() == r"$\Uparrow$"]
-  assert sum(len(l.get_xdata()) for l in bounds) == 1
-  assert "mean is a lower bound" in legend_labels(figure)
-  assert "published mean" in legend_labels(figure)
-  hollow = [l for l in counts.lines if l.get_markerfacecolor() == "white"]
-  np.testing.assert_array_equal(hollow[0].get_ydata(), [150, 380])
-  plain = draw(["reached"] * 3, {})
-  assert "threshold not reached" not in legend_labels(plain)
-  assert "published mean" not in legend_labels(plain)
-
-
-def test_figure_against_another_axis():
-  records = at_values("learning_rate", (1e-3, 3e-3, 1e-2), c=-50)
-  summary = summary_of(records, against="learning_rate")
-  figure = draw_records(records, summary, {}, against="learning_rate")
-  counts, losses = figure.axes
-  assert counts.get_xlabel() == "learning rate"
-  assert counts.get_xscale() == "log"
-  assert counts.get_xticks().tolist() == [1e-3, 3e-3, 1e-2]
-  assert [label.get_text() for label in counts.get_xticklabels()] == [
-    "0.001", "0.003", "0.01",
-  ]  # fmt: skip
-  (exponents,) = counts.texts
-  assert exponents.get_text().startswith("n ~ learning_rate^c\na: c = ")
-  assert losses.get_title() == "test loss at learning_rate = 0.01"
-  assert len(losses.lines) == 3 + 2  # trials, the threshold, uniform attention
-  assert legend_labels(figure)[0] == "a"
-  # Published means are at lengths, of a model by its name alone.
-  means = {("a", 0.7): [(2, 150.0), (4, 380.0)]}
-  along = draw_records(records, summary, means, against="learning_rate")
-  assert len(along.axes[0].lines) == len(counts.lines)
-  assert "published mean" not in legend_labels(along)
-  other = {("b", 0.7): means["a", 0.7]}
-  lengths = records_of(["reached"] * 3)
-  lengths = lengths.where(lengths.table["model"] == "a")
-  alone = summary_of(lengths)
-  assert "published mean" not in legend_labels(draw_records(lengths, alone, other))
-  assert "published mean" in legend_labels(draw_records(lengths, alone, means))
-
-
-@pytest.mark.parametrize(("high", "labels"), [(100, ["1", "2", "5"]), (1e6, ["1", "10"])])
-def test_labels_of_a_long_logarithmic_axis_are_fewer(high, labels):
-  figure = matplotlib.figure.Figure()
-  axis = figure.subplots()
-  axis.set(xscale="log", xlim=(1, high))
-  label_logarithmic(axis.xaxis)
-  figure.draw_without_rendering()
-  ticks = zip(axis.get_xticks(), axis.get_xticklabels(), strict=True)
-  shown = [label.get_text() for x, label in ticks if 1 <= x <= 10]
-  assert shown[: len(labels)] == labels
-
-
-def test_figure_against_an_axis_with_a_zero():
-  records = at_values("noise", (0.0, 0.1, 0.2))
-  summary = summary_of(records, against="noise")
-  counts = draw_records(records, summary, {}, against="noise").axes[0]
-  assert counts.get_xscale() == "linear"
-  assert not counts.texts
-  trials, *_ = (line for line in counts.lines if line.get_alpha())
-  assert sorted(set(trials.get_xdata())) == pytest.approx([0, 0.1, 0.2])
-
-
-def test_series_that_share_an_axis_stand_side_by_side():
-  records = as_records(
-    [
-      ("qstr", "a", 4, noise, width, trial, 0.7, 100 + trial, "reached")
-      for noise in (0.0, 0.1)
-      for width in (8.0, 16.0)
-      for trial in range(2)
-    ],
-    ("noise", "width"),
-  )
-  summary = summary_of(records, against="noise")
-  figure = draw_records(records, summary, {}, against="noise")
-  assert legend_labels(figure)[:2] == ["a, width=8", "a, width=16"]
-  first, second = (l.get_xdata() for l in figure.axes[0].lines if l.get_alpha())
-  assert np.all(first < second)
-
-
-def test_legend_and_labels_do_not_cover_data(tmp_path):
-  figure = draw(["reached", "censored", "diverged"], {})
-  figure.savefig(tmp_path / "figure.png")
-  legend = figure.legends[0].get_window_extent()
-  for axis in figure.axes:
-    assert not legend.overlaps(axis.get_window_extent())
-  counts = figure.axes[0]
-  text = counts.texts[0].get_window_extent()
-  for line in counts.lines:
-    points = counts.transData.transform(np.column_stack(line.get_data()).astype(float))
-    for x, y in points:
-      assert not text.contains(x, y)
-
-
-def test_many_levels_stand_in_rows():
-  levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
-  first = records_of(["reached"] * 3)
-  rows = [
-    (*row[:4], level.threshold(risk), *row[5:])
-    for level in levels
-    for row, risk in zip(first.table.tolist(), risks(first), strict=True)
-  ]
-  records = as_records(rows)
-  summary = summary_of(records, levels)
-  figure = draw_records(records, summary, {}, levels)
-  shown = [axis for axis in figure.axes if axis.axison]
-  assert [axis.get_title() for axis in shown[:2]] == [
-    "test MSE below 0.7",
-    "test MSE below 0.25 of uniform attention's",
-  ]
-  assert shown[5].get_title() == "test loss at N = 8"
-  assert len(shown) == 6
-
-
 def test_block_statistics():
   d, d_e = 2, 3
   matrix = np.zeros((8, 8))
@@ -436,14 +294,6 @@ def test_block_statistics():
   assert statistics["mean_off_diagonal"] == pytest.approx(1 / 6)
   matrix[6, 0] = 5.0  # outside the block, but in the row
   assert block_statistics(matrix, d, d_e)["rows_won_by_diagonal"] == pytest.approx(2 / 3)
-
-
-def test_attention_figure_draws_both_matrices():
-  learned, constructed = np.eye(8), 2 * np.eye(8)
-  figure = figures.attention(learned, constructed, 2, 3)
-  images = [axis.images[0] for axis in figure.axes if axis.images]
-  np.testing.assert_array_equal(images[0].get_array(), learned)
-  np.testing.assert_array_equal(images[1].get_array(), constructed)
 
 
 def test_probes_are_summarised_by_cell():
@@ -470,37 +320,3 @@ def test_probes_are_summarised_by_cell():
   ]
   _, table = tables.probes(own)
   assert [column.header for column in table.columns] == ["model", asked[2], *asked[:2]]
-
-
-@pytest.mark.parametrize(
-  "models",
-  [["a", "b"], ["transformer", "a name that is long"], [f"model {k}" for k in range(12)]],
-)
-def test_legend_and_exponents_stay_within_the_figure(models):
-  rates = [0.001, 0.003]
-  rows = [
-    ("qstr", model, length, rate, trial, 0.7, 10 * length + trial, "reached")
-    for model in models
-    for length in (4, 8)
-    for rate in rates
-    for trial in range(3)
-  ]
-  records = as_records(rows, axes=("learning_rate",))
-  figure = draw_records(records, summary_of(records), {})
-  figure.draw_without_rendering()
-  (legend,) = figure.legends
-  boxes = [legend.get_window_extent()]
-  boxes += [t.get_window_extent() for axis in figure.axes for t in axis.texts]
-  for box in boxes:
-    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
-  panels = [axis.get_tightbbox() for axis in figure.axes]
-  assert 0 <= boxes[0].y0 < boxes[0].y1 <= min(panel.y0 for panel in panels)
-  assert max(panel.y1 for panel in panels) <= figure.bbox.height
-  assert min(axis.get_window_extent().height for axis in figure.axes) > 200
-  looks = [
-    (line.get_color(), line.get_fillstyle(), line.get_marker())
-    for line in legend.get_lines()
-  ]
-  assert len(set(looks)) == len(looks) > 2 * len(models)
-  many = "exponents in summary.json" in {t.get_text() for t in figure.axes[0].texts}
-  assert many == (len(models) == 12)

@@ -90,9 +90,7 @@ def _draw_smallest(
 ) -> None:
   lengths = np.unique([e["length"] for entry in entries for e in entry["lengths"]])
   for k, entry in enumerate(entries):
-    style = style_of(models.index(entry["model"]))
-    if entry["task"] == "simple_qstr":
-      style["fillstyle"] = "none"
+    style = _style(entry["task"], models.index(entry["model"]))
     shift = aside(lengths, True, k - (len(entries) - 1) / 2)
     known = [e for e in entry["lengths"] if e["units"] is not None]
     x = shift([e["length"] for e in known])
@@ -126,6 +124,12 @@ def _draw_smallest(
   axis.grid(alpha=0.25)
 
 
+def _style(task: str, k: int) -> dict[str, Any]:
+  """That of the k-th model: full on 1STR, hollow on simple-1STR."""
+  style = style_of(k)
+  return {**style, "fillstyle": "none"} if task == "simple_qstr" else style
+
+
 def _draw_legend(
   axis: matplotlib.axes.Axes,
   entries: Sequence[Mapping[str, Any]],
@@ -139,10 +143,7 @@ def _draw_legend(
       if e["c"] is not None:
         ends = f"[{e['low']:.2f}, {e['high']:.2f}]" if e["low"] is not None else ""
         label += f"\n  below {e['threshold']:g}: N^{e['c']:.2f} {ends}"
-    style = style_of(models.index(model))
-    if task == "simple_qstr":
-      style["fillstyle"] = "none"
-    axis.plot([], [], **style, label=label)
+    axis.plot([], [], **_style(task, models.index(model)), label=label)
   axis.plot([], [], **_MEMORY, label="a memory of labels of 1STR")
   axis.plot([], [], color="black", **_ASKED, label="Proposition 8 asks for, above 1")
   for task in dict.fromkeys(e["task"] for e in entries):
