@@ -1,1 +1,4 @@
-"""One module a figure: flags -> config -> run -> figure. Presets in `flags/`."""
+"""One module per figure: flags -> config -> run -> figure. Presets in `flags/`.
+
+Installed as `sepfx.experiments`.
+"""

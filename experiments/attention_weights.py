@@ -1,6 +1,6 @@
 """Do trained attention weights look like the construction? Figure 2 of the main paper.
 
-    python -m experiments.attention_weights
+    sepfx attention-weights
 
 Trains the published Transformer on simple-1STR at N = 100 from 50,000 fixed prompts and
 draws W_Q^T W_K beside the construction of Equation (A.2).
@@ -13,15 +13,16 @@ import dataclasses
 import matplotlib.figure
 import numpy as np
 
-from experiments import study
-from experiments.parts import made_from, optimizer_from
-from experiments.settings import Common, setting
 from sepfx.analysis import block_statistics, figures
 from sepfx.constructions import retrieval_transformer
 from sepfx.errors import require
 from sepfx.models import Transformer, query_key_products
 from sepfx.tasks import QSTR, shared
 from sepfx.training import ERM, Trial
+
+from . import study
+from .parts import made_from, optimizer_from
+from .settings import Common, setting
 
 _EPS = 1e-2  # epsilon_2NN of the construction that is drawn beside
 

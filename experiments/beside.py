@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.merging import differing_axes
-from experiments.settings import Chosen, from_stored
+from absl import flags
+
 from sepfx.analysis.series import BUDGETS
 from sepfx.ensembles import Cell, Records, joined, load
 from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
 from sepfx.errors import InvalidSetting, require
+
+from .merging import differing_axes
+from .settings import Chosen, from_stored
+
+flags.DEFINE_list(
+  "beside",
+  [],
+  "Directories of complete runs to summarise and draw together with this one.",
+)
+flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 
 
 class Part(NamedTuple):

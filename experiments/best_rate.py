@@ -1,21 +1,22 @@
 """How many samples does each architecture need at its own best learning rate?
 
-    python -m experiments.best_rate --flagfile=experiments/flags/best_rate.cfg
+    sepfx best-rate --preset=best_rate
 
 Trains every model at every rate: two pilot trials of each, then more of those rates that
-come near the best. The rest is as in `experiments.sample_complexity`.
+come near the best. The rest is as in `sepfx sample-complexity`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from experiments import best_tables, levels, sample_complexity, study
-from experiments.pilots import Pilots
-from experiments.settings import fields, setting
 from sepfx.analysis import best_figures, summarise_best
 from sepfx.tasks import QSTR
 from sepfx.training import Trial
+
+from . import best_tables, levels, sample_complexity, study
+from .pilots import Pilots
+from .settings import fields, setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,11 @@ from typing import Any
 
 import rich.table
 
-from experiments.tables import exponent
 from sepfx.analysis import Level
 from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
+
+from .tables import exponent
 
 
 def best_rates(summary: dict) -> list[Any]:

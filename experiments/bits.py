@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from experiments.parts import made_from, optimizer_from
-from experiments.settings import Common, setting
 from sepfx import models
 from sepfx.tasks import SparseBoolean
 from sepfx.training import Trial
+
+from .parts import made_from, optimizer_from
+from .settings import Common, setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Of *Inductive Biases and Variable Creation in Self-Attention Mechanisms*.
 
-    python -m experiments.boolean_sample_complexity --contexts=50,100
+    sepfx boolean-sample-complexity --contexts=50,100
 
 Trains each model on fixed samples of m inputs whose label is a function of s hidden bits
 among T, and draws the fraction of trials that learn it against m, and the critical sample
@@ -15,16 +15,17 @@ import dataclasses
 
 import numpy as np
 
-from experiments import bits, study, tables
-from experiments.adaptive import Adaptive
-from experiments.parts import made_from
-from experiments.settings import Chosen, setting
 from sepfx import models
 from sepfx.analysis import success_figures, summarise_success
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
 from sepfx.theory import exhaustive_success
 from sepfx.training import ERM, Trial
+
+from . import bits, study, tables
+from .adaptive import Adaptive
+from .parts import made_from
+from .settings import Chosen, setting
 
 # The learner that tries all subsets: simulated trials, and the sample sizes tried.
 _FLOOR_TRIALS = 100

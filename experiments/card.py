@@ -12,8 +12,10 @@ from typing import Any
 import jax
 from absl import flags
 
-from experiments.settings import Chosen
-from experiments.settings import fields as fields_of
+import sepfx
+
+from .settings import Chosen
+from .settings import fields as fields_of
 
 # Flags of the study's skeleton that decide what is computed, or where it is kept.
 _FLAGS = ("lanes", "probes", "keep_weights", "beside", "against")
@@ -47,9 +49,8 @@ def made(study: str, chosen: Chosen) -> dict[str, str]:
 
 def _source() -> str:
   """A digest of this project's own modules."""
-  root = pathlib.Path(__file__).parent.parent
   digest = hashlib.sha256()
-  for package in ("sepfx", "experiments"):
-    for file in sorted((root / package).rglob("*.py")):
-      digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+  for package in (pathlib.Path(sepfx.__file__).parent, pathlib.Path(__file__).parent):
+    for file in sorted(package.rglob("*.py")):
+      digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
   return digest.hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 Theorems 7 and 8 of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.chain_of_thought --lengths=10,12
+    sepfx chain-of-thought --lengths=10,12
 
 Trains on fixed samples of n strings of T bits, with the T - 1 steps of each or with its
 parity alone, and tests the answers on other strings, at the end of the model's own
@@ -15,16 +15,17 @@ from __future__ import annotations
 import dataclasses
 from typing import get_args
 
-from experiments import fourier_tables, study
-from experiments.adaptive import Adaptive
-from experiments.parts import made_from, optimizer_from
-from experiments.settings import Chosen, Common, setting
 from sepfx import models
 from sepfx.analysis import chain_figures, summarise_chains
 from sepfx.errors import require
 from sepfx.tasks import ParityChain, UnseenChains
 from sepfx.tasks.parity_chain import Mode
 from sepfx.training import ERM, Trial
+
+from . import fourier_tables, study
+from .adaptive import Adaptive
+from .parts import made_from, optimizer_from
+from .settings import Chosen, Common, setting
 
 
 @dataclasses.dataclass(frozen=True)

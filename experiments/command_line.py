@@ -18,6 +18,8 @@ from sepfx.ensembles.programs import ran_out
 from sepfx.ensembles.trial_files import Contradiction
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory
 
+from . import help, presets
+
 # Exit code of a run that was stopped and can be started again (as `sysexits.h` has it
 # for temporary failures): what a scheduler requeues on.
 STOPPED = os.EX_TEMPFAIL
@@ -63,12 +65,28 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
 
 
 def parsed(argv: list[str]) -> list[str]:
-  """Parses the flags and returns what is none; ends the program where they are wrong."""
+  """Parses the flags and returns what is none; ends the program where they are wrong.
+
+  Also where help is asked for.
+  """
+  study = command()
+  if not help.ASKED.isdisjoint(argv):
+    print(help.of_study(study))
+    sys.exit(0)
   try:
-    return flags.FLAGS(argv, known_only=True)
-  except flags.Error as error:  # also a flag file that cannot be opened
+    return flags.FLAGS(presets.expanded(argv, study), known_only=True)
+  except InvalidSetting as error:
+    outlets.say(f"error: --{error.setting}: {error.words}")
+  except (flags.Error, ValueError) as error:  # also a flag file that cannot be opened
     outlets.say(f"error: {str(error).removeprefix('ERROR:: ')}")
-    sys.exit(2)
+  sys.exit(2)
+
+
+def command() -> str:
+  """The command of the study that is being run, such as "sample-complexity"."""
+  spec = sys.modules["__main__"].__spec__
+  name = spec.name if spec is not None else sys.argv[0]
+  return name.rpartition(".")[2].replace("_", "-")
 
 
 def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 Of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.construction_growth
+    sepfx construction-growth
 
 Builds the construction for random functions at all T, degrees and numbers of components,
 measures its squared norm and, as 2 E |grad f|^2, the trace of the Hessian of the squared
@@ -20,8 +20,6 @@ import jax.numpy as jnp
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_tables, running
-from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import construction_of
 from sepfx.analysis.flatness_summary import summarise_growth
@@ -30,6 +28,9 @@ from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
 from sepfx.tasks.fourier import Spectrum
 from sepfx.theory.sharpness import gradient_trace
+
+from . import command_line, fourier_tables, running
+from .report import Report, leave
 
 flags.DEFINE_list("lengths", ["12", "16", "20", "24", "30"], "T, numbers of bits.")
 flags.DEFINE_list("degrees", ["1", "2", "3", "4", "5"], "d, bits in each parity.")

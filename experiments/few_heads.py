@@ -1,6 +1,6 @@
 """Do Transformers with fewer heads than tokens to retrieve fail? Propositions 3 and 21.
 
-    python -m experiments.few_heads
+    sepfx few-heads
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains with H = 1
 to q + 1 heads on the propositions' distribution and holds each risk against its floor.
@@ -19,16 +19,17 @@ import jax
 import jax.numpy as jnp
 import rich.table
 
-from experiments import fixed_steps, study
-from experiments.parts import made_from, one_of, optimizer_from
-from experiments.settings import Common, setting
-from experiments.tables import interval_text
 from sepfx.analysis.heads import draw_heads, summarise_heads
 from sepfx.constructions import retrieving_heads
 from sepfx.errors import require
 from sepfx.models import Transformer, evaluate
 from sepfx.tasks import FewHeads
 from sepfx.training import Trial, projected
+
+from . import fixed_steps, study
+from .parts import made_from, one_of, optimizer_from
+from .settings import Common, setting
+from .tables import interval_text
 
 # Those that the construction's read-out is fitted to, and as many to measure it with.
 _PROMPTS = 4000

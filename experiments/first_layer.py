@@ -1,6 +1,6 @@
 """How many prompts does a fully connected first layer need? Theorem 6 beside training.
 
-    python -m experiments.first_layer
+    sepfx first-layer
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains on fixed
 samples of n prompts of simple-1STR, with a penalty on all squared parameters, until
@@ -17,10 +17,6 @@ import jax.numpy as jnp
 import rich.table
 from jaxtyping import Array, Float
 
-from experiments import fixed_steps, study
-from experiments.parts import made_from, one_of, optimizer_from
-from experiments.settings import Common, setting
-from experiments.tables import interval_text
 from sepfx import models
 from sepfx.analysis.span_figures import draw_spans
 from sepfx.analysis.spans import summarise_spans
@@ -28,6 +24,11 @@ from sepfx.errors import require
 from sepfx.tasks import QSTR, independent, shared
 from sepfx.tasks.objectives import REGRESSION, Objective
 from sepfx.training import Trial
+
+from . import fixed_steps, study
+from .parts import made_from, one_of, optimizer_from
+from .settings import Common, setting
+from .tables import interval_text
 
 _TASKS = {"simple_qstr": shared, "qstr": independent}
 

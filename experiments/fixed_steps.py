@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.parts import made_from
 from sepfx.errors import require
 from sepfx.training import ERM, Online
+
+from .parts import made_from
 
 # A test loss that is never reached.
 _NEVER = 1e-9

@@ -3,8 +3,8 @@
 Definition 1 of *A Sharper Picture of Generalization in Transformers* asks for a learner
 that seeks weights of small norm and small Hessian trace.
 
-    python -m experiments.flat_learners
-    python -m experiments.flat_learners --gradient_penalty=none --rho=none,0.05,0.2
+    sepfx flat-learners
+    sepfx flat-learners --gradient_penalty=none --rho=none,0.05,0.2
 
 Trains on the same functions and samples with each value of any settings, and holds gap,
 trace and norm of each trial against those of the same trial at the first values. The
@@ -21,14 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import fourier_generalisation, fourier_tables, study
-from experiments.settings import setting
 from sepfx.analysis import gap_figures
 from sepfx.analysis.flatness import construction_of
 from sepfx.analysis.paired import summarise_paired
 from sepfx.constructions.fourier import FlatConstruction, squared_norms
 from sepfx.ensembles import Cell
 from sepfx.theory.sharpness import gradient_trace
+
+from . import fourier_generalisation, fourier_tables, study
+from .settings import setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 Of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.fourier_generalisation \
-        --flagfile=experiments/flags/fourier_attention.cfg
-    python -m experiments.fourier_attention
+    sepfx fourier-generalisation \
+        --preset=fourier_attention
+    sepfx fourier-attention
 
 Reads the weights that such a run kept, of models `channel`. Draws attention beside the
 planted sets and the MLP's response along its one channel, of the first trial of each
@@ -21,13 +21,14 @@ import numpy as np
 import rich.table
 from absl import flags
 
-from experiments import command_line, fourier_generalisation
-from experiments.report import Report, leave
 from sepfx import probes
 from sepfx.analysis import channels
 from sepfx.analysis.statistics import student_interval
 from sepfx.errors import InvalidSetting
 from sepfx.models import ChannelTransformer
+
+from . import command_line, fourier_generalisation
+from .report import Report, leave
 
 flags.DEFINE_string("run", "runs/fourier_attention", "Directory of the run that is read.")
 FLAGS = flags.FLAGS

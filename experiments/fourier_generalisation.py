@@ -2,7 +2,7 @@
 
 Of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.fourier_generalisation --degrees=1,2 --components=2,4
+    sepfx fourier-generalisation --degrees=1,2 --components=2,4
 
 Trains on fixed samples of a function with few Fourier components until the training loss
 is small, and draws how much larger the loss is on other inputs. Started again on its own
@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments import beside, fourier_tables, study
-from experiments.parts import made_from, optimizer_from
-from experiments.settings import Common, setting
 from sepfx import models
 from sepfx.analysis import gap_figures, summarise_gaps
 from sepfx.ensembles import Cell
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse, UnseenStrings
 from sepfx.training import ERM, Trial
+
+from . import beside, fourier_tables, study
+from .parts import made_from, optimizer_from
+from .settings import Common, setting
 
 _AXES = ("degree", "num_components")
 # Up to this T all inputs are tested on.

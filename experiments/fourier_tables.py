@@ -6,7 +6,7 @@ from typing import Any
 
 import rich.table
 
-from experiments.tables import critical_size, interval_text
+from .tables import critical_size, interval_text
 
 
 def gaps(summary: dict) -> list[Any]:

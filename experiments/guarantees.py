@@ -2,7 +2,7 @@
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?*
 
-    python -m experiments.guarantees
+    sepfx guarantees
 
 Builds the Transformer of Lemma 11, the recurrent network of Proposition 28 and one of N
 slots for each length. Prints how many prompts Theorems 10 and 7 ask for at their norms,
@@ -21,8 +21,6 @@ import numpy as np
 import rich.table
 from absl import flags
 
-from experiments import command_line
-from experiments.report import Report, leave
 from sepfx.analysis.norm_figures import draw_norms
 from sepfx.constructions import (
   label_radius,
@@ -34,6 +32,9 @@ from sepfx.constructions.classes import class_of, retrieval_class
 from sepfx.errors import require
 from sepfx.tasks import QSTR, incoherent_code_dim, shared
 from sepfx.theory import guarantees, representation
+
+from . import command_line
+from .report import Report, leave
 
 flags.DEFINE_list("lengths", ["8", "16", "32", "64", "128", "256", "512"], "N.")
 flags.DEFINE_list(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.settings import Chosen
 from sepfx.analysis import Level
 from sepfx.errors import require
+
+from .settings import Chosen
 
 
 def uniform_risk(task: Any) -> float | None:

@@ -1,6 +1,6 @@
 """Does a learner of small norm memorise labels or learn the task? Theorem 9 by training.
 
-    python -m experiments.memorising
+    sepfx memorising
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains a
 recurrent network on n prompts of 1STR, with the label of one position of each prompt, and
@@ -22,16 +22,17 @@ import numpy as np
 import optax
 import rich.table
 
-from experiments import fixed_steps, study
-from experiments.parts import made_from, optimizer_from
-from experiments.settings import Chosen, Common, setting
-from experiments.tables import interval_text
 from sepfx import models
 from sepfx.analysis.memories import draw_memories, summarise_memories
 from sepfx.constructions import label_radius, memory_norms, slot_memory
 from sepfx.errors import require
 from sepfx.tasks import QSTR, PointwiseQSTR, incoherent_code_dim
 from sepfx.training import Trial, penalised
+
+from . import fixed_steps, study
+from .parts import made_from, optimizer_from
+from .settings import Chosen, Common, setting
+from .tables import interval_text
 
 # Labels that memories are built for, and samples of each.
 _MEMORIES, _DRAWS = (2, 4, 8, 16, 32, 64), 20

@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.settings import Chosen, Kind, fields, ordered
 from sepfx.errors import InvalidSetting, require
+
+from .settings import Chosen, Kind, fields, ordered
 
 
 def merged(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:

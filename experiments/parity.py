@@ -2,7 +2,7 @@
 
 Of *Inductive Biases and Variable Creation in Self-Attention Mechanisms*.
 
-    python -m experiments.parity
+    sepfx parity
 
 Trains on fresh batches of bits labelled by the parity of s hidden ones, and draws the
 held-out error of each trial against steps: it falls from chance to nothing at once.
@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import bits, study, tables
-from experiments.parts import made_from
-from experiments.settings import setting
 from sepfx import analysis
 from sepfx.analysis import figures
 from sepfx.analysis.passages import Checks
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean
 from sepfx.training import Online, Trial
+
+from . import bits, study, tables
+from .parts import made_from
+from .settings import setting
 
 
 @dataclasses.dataclass(frozen=True)

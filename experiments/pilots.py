@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.running import Rows
 from sepfx import specifications
 from sepfx.analysis.best import PILOTS, worth_more_trials
 from sepfx.ensembles import Cell, trial_name
+
+from .running import Rows
 
 _RATE = "learning_rate"
 

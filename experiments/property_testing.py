@@ -2,11 +2,11 @@
 
 Of *A Sharper Picture of Generalization in Transformers*, its appendix H.
 
-    python -m experiments.property_testing
+    sepfx property-testing
 
 Draws functions of each degree and number of components. Sweeps up to the first level
 that a property test accepts, and compares that with the level that is right. With --run
-it also tests the models that a run of `experiments.fourier_generalisation` kept, whose
+it also tests the models that a run of `sepfx fourier-generalisation` kept, whose
 whole spectra it computes (T up to 20).
 """
 
@@ -23,15 +23,16 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, fourier_tables, running
-from experiments.parts import made_from
-from experiments.report import Report, leave
-from experiments.settings import define, from_flags, setting
 from sepfx.analysis import summarise_tests, testing_figures
 from sepfx.analysis.testers import Case, compare, distances, model_case, property_testers
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import FourierSparse
 from sepfx.theory.fourier import MAX_LENGTH
+
+from . import command_line, fourier_generalisation, fourier_tables, running
+from .parts import made_from
+from .report import Report, leave
+from .settings import define, from_flags, setting
 
 FLAGS = flags.FLAGS
 

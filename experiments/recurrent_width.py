@@ -1,6 +1,6 @@
 """How wide must a recurrent network be to learn 1STR? Proposition 8 beside training.
 
-    python -m experiments.recurrent_width
+    sepfx recurrent-width
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains recurrent
 networks of each width d_h for a fixed number of steps on 1STR and on simple-1STR. Holds
@@ -14,16 +14,17 @@ from typing import Any
 
 import rich.table
 
-from experiments import fixed_steps, study
-from experiments.parts import made_from, one_of, optimizer_from
-from experiments.settings import Chosen, Common, setting
-from experiments.tables import exponent, interval_text
 from sepfx import models
 from sepfx.analysis.width_figures import draw_widths
 from sepfx.analysis.widths import summarise_widths
 from sepfx.errors import require
 from sepfx.tasks import QSTR, independent, shared
 from sepfx.training import Trial
+
+from . import fixed_steps, study
+from .parts import made_from, one_of, optimizer_from
+from .settings import Chosen, Common, setting
+from .tables import exponent, interval_text
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Those of which it is known how their state is read.

@@ -11,9 +11,10 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import running, study
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import require
+
+from . import running, study
 
 FLAGS = flags.FLAGS
 

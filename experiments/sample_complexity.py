@@ -1,6 +1,6 @@
 """How many samples does each architecture need? Figure 1 of the main paper.
 
-    python -m experiments.sample_complexity --flagfile=experiments/flags/fig1a.cfg
+    sepfx sample-complexity --preset=fig1a
 
 Measures, for each model and length, the training prompts after which the test loss is
 first below each threshold. On its own output directory a run goes on where it stopped.
@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import levels, published, study, tables
-from experiments.parts import made_from, model_from, named_task, one_of, optimizer_from
-from experiments.settings import Chosen, Common, setting
 from sepfx import models
 from sepfx.analysis import figures, summarise
 from sepfx.ensembles import TASK_DRAWS
@@ -21,6 +18,10 @@ from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
 from sepfx.tasks.links import Link, ReLUTeacher
 from sepfx.training import Online, Trial
+
+from . import levels, published, study, tables
+from .parts import made_from, model_from, named_task, one_of, optimizer_from
+from .settings import Chosen, Common, setting
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.

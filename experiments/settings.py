@@ -141,8 +141,11 @@ def define(cls: type, values: flags.FlagValues) -> None:
     text = ",".join(map(specifications.canonical, several))
     hints = typing.get_type_hints(cls)
     boolean = hints[field.name] is bool
+    help = field.metadata["help"]
+    if field.metadata["kind"] in ("axis", "grid"):
+      help = f"{help} [several]"
     own: flags.Flag = flags.Flag(
-      flags.ArgumentParser(), None, flag, text, field.metadata["help"], boolean=boolean
+      flags.ArgumentParser(), None, flag, text, help, boolean=boolean
     )
     own.default_as_str = repr(text)  # absl's own says 'true' of any text
     flags.DEFINE_flag(own, values)
@@ -181,7 +184,7 @@ def from_flags(
   further = {}
   for argument in unknown:
     name, separator, text = argument.removeprefix("--").partition("=")
-    takes = "a flag (see --helpfull) or --FIELD=VALUE with a field of task or model"
+    takes = "a flag (see --help) or --FIELD=VALUE with a field of task or model"
     proper = argument.startswith("--") and separator and name
     require(bool(proper), "argument", argument, takes)
     named = {field.name: flag for flag, field in fields(cls).items()}

@@ -2,9 +2,9 @@
 
 Of *A Sharper Picture of Generalization in Transformers*.
 
-    python -m experiments.sharpness --runs=runs/fourier_quick
+    sepfx sharpness --runs=runs/fourier_quick
 
-Reads the weights that runs of `experiments.fourier_generalisation` kept. Measures norm,
+Reads the weights that runs of `sepfx fourier-generalisation` kept. Measures norm,
 Hessian trace and spectrum of each trial and of the flat construction of its function, and
 bounds, also under perturbations, and draws them beside the measured gaps.
 """
@@ -18,12 +18,13 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from experiments import command_line, fourier_generalisation, fourier_tables, running
-from experiments.report import Report, leave
 from sepfx.analysis import flatness_figures
 from sepfx.analysis.flatness import compare
 from sepfx.analysis.flatness_summary import summarise_flatness
 from sepfx.errors import InvalidSetting, require
+
+from . import command_line, fourier_generalisation, fourier_tables, running
+from .report import Report, leave
 
 flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
 FLAGS = flags.FLAGS

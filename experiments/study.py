@@ -17,9 +17,6 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
-from experiments import beside, card, command_line, merging, running, settings, tables
-from experiments.beside import Part
-from experiments.settings import Chosen
 from sepfx import probes as probes_lib
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.probed import summarise_probes
@@ -28,14 +25,11 @@ from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.training import Trial, with_setting
 
-flags.disclaim_key_flags()
-flags.DEFINE_list(
-  "beside",
-  [],
-  "Directories of complete runs to summarise and draw together with this one.",
-)
-flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
+from . import beside, card, command_line, merging, running, settings, tables
+from .beside import Part
+from .settings import Chosen
 
+flags.disclaim_key_flags()
 FLAGS = flags.FLAGS
 
 # Trials of a cell: each has a row, and the names of all are held at once.

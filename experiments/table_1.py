@@ -1,9 +1,9 @@
 """Table 1 of the main paper from one's own records: how n grows with N.
 
-    python -m experiments.table_1 --runs=docs/results/fig1_extended,docs/results/fig1b
+    sepfx table-1 --runs=docs/results/fig1_extended,docs/results/fig1b
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Reads the
-summaries of runs of `experiments.sample_complexity` and `experiments.best_rate`, and
+summaries of runs of `sepfx sample-complexity` and `sepfx best-rate`, and
 holds the exponents of n ~ N^c, threshold by threshold, against what the theorems say of
 simple-qSTR and qSTR. Says which cells have no run.
 """
@@ -19,13 +19,14 @@ from typing import Any
 import rich.table
 from absl import flags
 
-from experiments import command_line
-from experiments.report import Report, leave
 from sepfx import specifications
 from sepfx.analysis import Level
 from sepfx.analysis.best_summary import verdict
 from sepfx.analysis.exponent_figures import draw_exponents
 from sepfx.errors import InvalidSetting, require
+
+from . import command_line
+from .report import Report, leave
 
 flags.DEFINE_list("runs", [], "Directories of runs that have a summary.json.")
 FLAGS = flags.FLAGS

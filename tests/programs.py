@@ -51,4 +51,4 @@ def check_preset_says_what_it_is(preset):
   for word in (reproduces, "hould find", "Takes"):
     assert word in text
   assert "Takes ..." not in text
-  assert f"--flagfile=experiments/flags/{preset.name}" in text
+  assert f"--preset={preset.stem}" in text

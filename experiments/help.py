@@ -1,0 +1,61 @@
+"""What `--help` prints: what a study asks, and every flag that it has."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+
+from absl import flags
+
+from . import presets, settings
+
+# What asks for help.
+ASKED = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
+
+# Flags of those programs that train nothing.
+_OF_REPORTS = ("output_dir", "quiet")
+
+
+def of_study(study: str) -> str:
+  """The help of the study that is being run.
+
+  Args:
+    study: its command, such as "sample-complexity".
+  """
+  main = sys.modules["__main__"]
+  trains = hasattr(main, "STUDY")
+  own, others = [], []
+  for module, defined in flags.FLAGS.flags_by_module_dict().items():
+    if module == sys.argv[0]:
+      own += defined
+    elif module.rpartition(".")[0] == __package__:
+      others += [f for f in defined if trains or f.name in _OF_REPORTS]
+  common = settings.fields(settings.Common)
+  own.sort(key=lambda flag: flag.name in common)
+  known = presets.of(study)
+  return "\n".join(
+    [
+      inspect.cleandoc(main.__doc__ or ""),
+      *(["\nPresets, for --preset=NAME: " + ", ".join(known)] if known else []),
+      "\nWhat is measured. [several]: values with commas between them are an axis.\n",
+      *_described(own),
+      "\nHow it is run:\n",
+      *_described(others),
+      "\nA flag may also stand in a file: --flagfile=PATH, one flag per line.",
+    ]
+  )
+
+
+def _described(defined: Iterable[flags.Flag]) -> list[str]:
+  width = min(shutil.get_terminal_size().columns, 90)
+  lines = []
+  for flag in defined:
+    default = "" if flag.default is None else str(flag.default_as_str).strip("'")
+    head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={default}"
+    lines.append("  " + head)
+    lines += textwrap.wrap(flag.help or "", width, initial_indent=" " * 6,
+                           subsequent_indent=" " * 6)  # fmt: skip
+  return lines

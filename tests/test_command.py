@@ -1,0 +1,102 @@
+"""The command `sepfx`: its studies, their presets and flags, and what is installed."""
+
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from absl import flags
+
+from experiments import presets, running
+from experiments.__main__ import studies
+from sepfx import InvalidSetting
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRESETS = sorted((ROOT / "experiments/flags").glob("*.cfg"))
+
+
+def sepfx(*arguments):
+  command = [sys.executable, "-m", "experiments", *arguments]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_every_program_is_a_study_with_one_line():
+  done = sepfx("--help")
+  programs = [
+    path.stem.replace("_", "-")
+    for path in (ROOT / "experiments").glob("*.py")
+    if "\n  study.main(" in path.read_text() or "\n  command_line." in path.read_text()
+  ]
+  assert done.returncode == 0
+  assert sorted(studies()) == sorted(set(programs) - {"study"})
+  for name, question in studies().items():
+    assert question.endswith(("?", "."))
+    assert f"{name} " in done.stdout
+    assert question in done.stdout
+
+
+def test_an_unknown_study_is_refused_with_a_guess():
+  done = sepfx("sample-complexty")
+  assert done.returncode == 2
+  assert "did you mean sample-complexity?" in done.stderr
+
+
+def test_help_shows_every_flag_of_a_study():
+  done = sepfx("sample-complexity", "--help")
+  assert done.returncode == 0
+  assert "fig1a, fig1b" in done.stdout
+  names = ["lengths", "learning_rate", "against", "beside", *running_flags()]
+  for name in names:
+    assert f"\n  --{name}=" in done.stdout or f"\n  --[no]{name}\n" in done.stdout, name
+
+
+def running_flags():
+  defined = flags.FLAGS.flags_by_module_dict()
+  return [flag.name for flag in defined[running.__name__]]
+
+
+def test_help_of_a_report_shows_no_flag_of_trials():
+  done = sepfx("table-1", "--help")
+  assert done.returncode == 0
+  assert "--runs=" in done.stdout
+  assert "--output_dir=" in done.stdout
+  assert "--lanes" not in done.stdout
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (("parity", "--preset=fig1a"), "--preset: got 'fig1a', takes nothing: parity has"),
+    (("sample-complexity", "--noquiet=3"), "--noquiet=3 does not take an argument"),
+  ],
+)
+def test_what_is_wrong_exits_with_2(arguments, message):
+  done = sepfx(*arguments)
+  assert done.returncode == 2
+  assert message in done.stderr
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_every_preset_belongs_to_one_study(path):
+  assert len([name for name in studies() if path.stem in presets.of(name)]) == 1
+
+
+def test_a_preset_is_a_flag_file():
+  for given in (["--preset=fig1a"], ["--preset", "fig1a"]):
+    (found,) = presets.expanded(given, "sample-complexity")
+    assert found == f"--flagfile={ROOT / 'experiments/flags/fig1a.cfg'}"
+  for given in (["--preset=best_rate"], ["--preset"]):
+    with pytest.raises(InvalidSetting, match=r"takes one of fig1_.*, quickstart"):
+      presets.expanded(given, "sample-complexity")
+
+
+def test_every_package_is_installed():
+  told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+  there = {
+    ".".join(path.parent.relative_to(ROOT).parts)
+    for part in ("sepfx", "experiments")
+    for path in (ROOT / part).rglob("__init__.py")
+  }
+  renamed = {n.replace("experiments", "sepfx.experiments") for n in there}
+  assert set(told["packages"]) == renamed
