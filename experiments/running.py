@@ -259,6 +259,8 @@ def recorded(
   count = max([request.num_trials, *(k + 1 for _, k in outgrown)])
   every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
   programs: Programs | None = {} if search else None
+  # All models at one length before the next: what is slow shows early.
+  shortest_first = sorted(request.cells, key=lambda cell: cell.coordinates["length"])
   with contextlib.ExitStack() as while_running:
     watchers: list[Watcher] = []
     progress = None
@@ -268,7 +270,8 @@ def recorded(
       if FLAGS.profile:
         watchers.append(while_running.enter_context(Profile(path / "profile")))
       number = len(again) + (search.num_trials if search else len(names))
-      progress = while_running.enter_context(Progress(number, console()))
+      progress = Progress(number, request.cells, console())
+      while_running.enter_context(progress)
       watchers += [files, progress]
 
     def finish(chosen: Sequence[str]) -> dict[str, Rows]:
@@ -277,10 +280,11 @@ def recorded(
       missing = set(chosen) - set(known)
       if progress is not None:
         progress.recorded(len(known))
+        progress.awaits(missing)
       if missing and directory is not None:
         directory.discard("summary.json")  # which says that a run is complete
       for _ in run(
-        request.cells,
+        shortest_first,
         seed=request.seed,
         num_trials=count,
         lanes=FLAGS.lanes,

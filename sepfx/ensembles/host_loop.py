@@ -159,8 +159,13 @@ class _Loop:
         if self._open or self._unopened:
           raise Interrupted
       finally:
-        for _, unneeded in self._unopened:
-          unneeded.cancel()
+        held_up = [
+          queue.example.cell
+          for queue, program in self._unopened
+          if not (program.cancel() or program.done())
+        ]
+        for watcher in self._watchers if held_up else ():
+          watcher.held_up(held_up)
         if self._prober is not None:
           self._prober.close()
 
@@ -215,8 +220,9 @@ class _Loop:
         owner = OpenProgram(queue, program.result())
         self._open.append(owner)
         open_next = False  # one a round: whether the next is, is agreed on then
-      if owner is not None:
-        owner.fill(device)
+      for job, step in owner.fill(device) if owner is not None else ():
+        for watcher in self._watchers:
+          watcher.started(job.cell, job.trial, step)
 
   def _advance(self) -> bool:
     """One dispatch of every open program; False if memory ran out in it."""

@@ -205,9 +205,14 @@ class OpenProgram:
     """Whether a trial is in a lane of this device."""
     return any(self._jobs[lane] for lane in self._lanes_of(device))
 
-  def fill(self, device: int) -> None:
-    """Puts waiting trials into the idle lanes of a device."""
+  def fill(self, device: int) -> list[tuple[Job, int]]:
+    """Puts waiting trials into the idle lanes of a device.
+
+    Returns:
+      Each of them, with the step that it goes on from.
+    """
     parked = {}
+    filled = []
     for lane in self._lanes_of(device):
       if self._jobs[lane] or not self._queue.waiting:
         continue
@@ -219,8 +224,10 @@ class OpenProgram:
       else:
         self._refill[lane], self._step[lane] = RESUME, state.step
         parked[lane] = state
+      filled.append((job, int(self._step[lane])))
     if parked:
       self.lanes.put(parked)
+    return filled
 
   def dispatch(self) -> None:
     """Starts to advance the lanes."""
@@ -263,7 +270,10 @@ class OpenProgram:
       trial = job.cell.trial
       params = self.lanes.take(int(lane)) if with_params else None
       outcomes, curve = trial.outcomes(own), trial.curve(own)
-      ended.append((job, Result(job.cell, job.trial, outcomes, curve, None, params)))
+      result = Result(
+        job.cell, job.trial, outcomes, curve, params=params, steps=int(own.step)
+      )
+      ended.append((job, result))
       self._jobs[lane] = None
     return ended
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 import rich.console
 import rich.progress
 
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.forecast import Forecast, makespan
+from sepfx.ensembles.records import Result, trial_name
 from sepfx.ensembles.watchers import Watcher
 
 _PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
+_RECENT_SECONDS = 30.0  # that the rate is of
+_FORECAST_SECONDS = 1.0  # between two forecasts
+# Its own pace counts when a cell has taken this share of a trial's steps: the first
+# dispatches are short, and wait for those of other programs.
+_SEEN_SHARE = 0.25
+# A trial that has taken longer than was expected takes this share of its age, at least.
+_OVERDUE_SHARE = 0.25
 
 
 class Progress(Watcher):
@@ -22,11 +33,17 @@ class Progress(Watcher):
   A context manager.
   """
 
-  def __init__(self, num_trials: int, console: rich.console.Console | None = None):
+  def __init__(
+    self,
+    num_trials: int,
+    cells: Sequence[Cell],
+    console: rich.console.Console | None = None,
+  ):
     """Starts.
 
     Args:
-      num_trials: trials that are to run, over all cells.
+      num_trials: trials that are to run, over all cells, as far as is known.
+      cells: theirs.
       console: where to write; None for standard output.
     """
     self._console = console or rich.console.Console()
@@ -45,6 +62,21 @@ class Progress(Watcher):
     self._task = self._bar.add_task("", total=num_trials, rate="", left="")
     self._start = self._last_line = time.monotonic()
     self._what = ""
+    self._recent: deque[tuple[float, int]] = deque([(self._start, 0)])
+    coordinates = {cell.name: cell.coordinates for cell in cells}
+    self._steps, self._pace = Forecast(coordinates), Forecast(coordinates)
+    self._most_steps = {cell.name: cell.trial.most_steps for cell in cells}
+    self._to_end = {cell.name for cell in cells if cell.trial.run_to_end}
+    self._taken: Counter[str] = Counter()  # steps, by cell
+    self._spent: Counter[str] = Counter()  # seconds in lanes, by cell, of ended trials
+    self._programs = {cell.name: jax.tree.structure(cell.trial) for cell in cells}
+    self._waiting: Counter[str] = Counter()
+    self._running: dict[str, tuple[str, float, bool]] = {}
+    self._most_running = 1
+    self._compiled: set[Any] = set()
+    self._compiling_since: float | None = None
+    self._waited = 0.0  # for programs
+    self._left, self._left_at = "", 0.0
 
   def __enter__(self) -> Progress:
     self._bar.start()
@@ -65,42 +97,123 @@ class Progress(Watcher):
     self._total -= number
     self._bar.update(self._task, total=self._total)
 
+  def awaits(self, trials: Iterable[str]) -> None:
+    """These trials run next, in any order; each by its `trial_name`."""
+    self._waiting.update(name.rpartition("/")[0] for name in trials)
+
   def compiling(self, cell: Cell) -> None:
+    self._compiling_since = time.monotonic()
     self._show(f"compiling {cell.words}")
+
+  def started(self, cell: Cell, trial: int, step: int) -> None:
+    now = time.monotonic()
+    if self._compiling_since is not None:
+      self._waited += now - self._compiling_since
+      self._compiling_since = None
+    self._compiled.add(self._programs[cell.name])
+    self._waiting[cell.name] -= 1
+    self._running[trial_name(cell, trial)] = (cell.name, now, step == 0)
+    self._most_running = max(self._most_running, len(self._running))
 
   def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
     for cell, taken in zip(cells, steps.tolist(), strict=True):
       if cell is not None:
+        self._taken[cell.name] += taken
         self._samples += taken * cell.trial.samples_a_step
         self._what = cell.words
     self._show(self._what)
 
   def ended(self, result: Result) -> None:
     self._done += 1
+    cell, since, whole = self._running.pop(result.name)
+    seconds = time.monotonic() - since
+    self._spent[cell] += seconds  # type: ignore[assignment]
+    self._steps.ended(cell, result.steps)
+    if whole:  # what one takes that goes on from a checkpoint was not seen from its start
+      self._pace.ended(cell, seconds / max(result.steps, 1))
     self._show(self._what)
+
+  def held_up(self, cells: Sequence[Cell]) -> None:
+    what = ", ".join(cell.words for cell in cells)
+    self._console.print(f"waiting until this is compiled: {what}", highlight=False)
 
   def _show(self, what: str) -> None:
     self._what = what
-    rate, left = self._rate()
-    done = self._recorded + self._done
-    self._bar.update(self._task, description=what, completed=done, rate=rate, left=left)
     now = time.monotonic()
+    if now - self._recent[-1][0] >= 1.0:
+      self._recent.append((now, self._samples))
+      while now - self._recent[0][0] > _RECENT_SECONDS:
+        self._recent.popleft()
+    if now - self._left_at >= _FORECAST_SECONDS:
+      self._left, self._left_at = self._time_left(now), now
+    done, rate = self._recorded + self._done, self._rate(now)
+    self._bar.update(
+      self._task, description=what, completed=done, rate=rate, left=self._left
+    )
     if not self._console.is_terminal and now - self._last_line >= _PLAIN_SECONDS:
       self._last_line = now
       self._print_line()
 
-  def _rate(self) -> tuple[str, str]:
-    """How many samples a second, and how long it will take."""
-    elapsed = time.monotonic() - self._start
-    rate = f"{self._samples / max(elapsed, 1e-9):,.0f} samples/s"
-    waiting = self._total - self._recorded - self._done
-    if not self._done or not waiting:
-      return rate, ""
-    # Later cells are usually slower, so this is on the hopeful side.
-    seconds = elapsed / self._done * waiting
-    return rate, f"about {seconds / 60:.0f} min left" if seconds > 90 else "nearly done"
+  def _rate(self, now: float) -> str:
+    """Samples per second, lately."""
+    since, samples = self._recent[0]
+    return f"{(self._samples - samples) / max(now - since, 1e-9):,.0f} samples/s"
+
+  def _time_left(self, now: float) -> str:
+    """How long it will take, or what is known of that."""
+    waiting = +self._waiting
+    cells = {cell for cell, _, _ in self._running.values()} | set(waiting)
+    expected = self._seconds(cells, now)
+    seconds = []
+    for cell, since, _ in self._running.values():
+      age, whole = now - since, expected[cell]
+      seconds.append(max((whole or 0) - age, _OVERDUE_SHARE * age))
+    for cell, number in waiting.items():
+      seconds += [expected[cell] or 0.0] * number
+    known = [own for own in expected.values() if own is not None]
+    if not known:
+      return "time left not known yet" if cells else ""
+    # An adaptive search has not said yet which trials these will be.
+    unnamed = self._total - self._recorded - self._done - len(seconds)
+    seconds += [float(np.mean(known))] * max(unnamed, 0)
+    programs = {self._programs[cell] for cell in waiting} - self._compiled
+    compiling = len(programs) * self._waited / max(len(self._compiled), 1)
+    left = makespan(seconds, self._most_running) + compiling
+    return f"{'about' if len(known) == len(cells) else 'more than'} {_words(left)} left"
+
+  def _seconds(self, cells: Collection[str], now: float) -> dict[str, float | None]:
+    """Expected seconds of a trial of each of these cells; None where it is not known."""
+    steps, pace = self._steps.predictions(cells), self._pace.predictions(cells)
+    ages: Counter[str] = Counter()
+    for cell, since, _ in self._running.values():
+      ages[cell] += now - since  # type: ignore[assignment]
+    found: dict[str, float | None] = {}
+    for cell in cells:
+      own_pace = pace[cell]
+      own_steps = self._most_steps[cell] if cell in self._to_end else steps[cell]
+      if own_pace is None or self._taken[cell] > _SEEN_SHARE * (own_steps or np.inf):
+        seconds = self._spent[cell] + ages[cell]
+        own_pace = seconds / self._taken[cell] if self._taken[cell] else None
+      if own_steps is None or own_pace is None:
+        found[cell] = None
+      else:
+        found[cell] = min(own_steps, self._most_steps[cell]) * own_pace
+    return found
 
   def _print_line(self) -> None:
+    now = time.monotonic()
+    minutes, seconds = divmod(int(now - self._start), 60)
     done = f"{self._recorded + self._done}/{self._total} trials"
-    parts = [done, *self._rate(), self._what]
+    ended = self._recorded + self._done >= self._total
+    left = "" if ended else self._left
+    parts = [done, f"{minutes}:{seconds:02}", self._rate(now), left, self._what]
     self._console.print(", ".join(part for part in parts if part), highlight=False)
+
+
+def _words(seconds: float) -> str:
+  """A time as a person says it."""
+  if seconds < 90:
+    return f"{max(10 * round(seconds / 10), 5)} s"
+  if seconds < 600:
+    return f"{0.5 * round(seconds / 30):g} min"
+  return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -41,6 +41,7 @@ class Result(NamedTuple):
     curve: of `sepfx.training.Trial.curve`.
     probes: values by name, NaN where it diverged; None if none were asked for.
     params: the weights at its end, in NumPy; None if they were not asked for.
+    steps: that it took.
   """
 
   cell: Cell
@@ -49,6 +50,7 @@ class Result(NamedTuple):
   curve: np.ndarray
   probes: dict[str, float] | None = None
   params: Any = None
+  steps: int = 0
 
   @property
   def name(self) -> str:

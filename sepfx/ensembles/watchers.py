@@ -21,6 +21,9 @@ class Watcher:
   def compiling(self, cell: Cell) -> None:
     """Nothing can run before this cell's program is compiled."""
 
+  def started(self, cell: Cell, trial: int, step: int) -> None:
+    """A trial was put into a lane, to go on from this step: 0 if it begins."""
+
   def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
     """A dispatch of one program is over.
 
@@ -31,6 +34,9 @@ class Watcher:
 
   def ended(self, result: Result) -> None:
     """A trial has ended."""
+
+  def held_up(self, cells: Sequence[Cell]) -> None:
+    """The run was asked to stop, and waits for these cells' programs to be compiled."""
 
 
 # A cell's name and a trial's index.

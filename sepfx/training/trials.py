@@ -80,6 +80,11 @@ class Trial(abc.ABC):
     return "/".join(f"{key}={value}" for key, value in coordinates.items())
 
   @property
+  def most_steps(self) -> int:
+    """Steps of a trial that spends its budget."""
+    return self.protocol.num_checks * self.protocol.check_every
+
+  @property
   def run_to_end(self) -> bool:
     """Whether a trial goes on when all its thresholds are reached."""
     return False
