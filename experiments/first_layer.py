@@ -99,11 +99,11 @@ def summarise(run: study.Run) -> dict[str, Any]:
 
 def table(summary: dict) -> list[Any]:
   shown = rich.table.Table(
-    "series", "n", "risk", "own floor", "1 - n/(N d)", "worst u", "at W V", "below",
-    "predictor off", "gradient", "share outside",
+    "series", "n", "risk", "own floor", "1 - n/(N d)", "worst u", "trials below",
+    "at W V", "below", "predictor off", "gradient", "share outside",
   )  # fmt: skip
-  names = ("own", "mean", "worst", "projected_risk", "projected_below", "predictor_off",
-           "gradient_ratio", "outside_share")  # fmt: skip
+  names = ("own", "mean", "worst", "trials_below", "projected_risk", "projected_below",
+           "predictor_off", "gradient_ratio", "outside_share")  # fmt: skip
   for cell in summary["cells"]:
     values = [cell.get(name) for name in names]
     texts = ["" if value is None else f"{value:.3g}" for value in values]
@@ -111,15 +111,16 @@ def table(summary: dict) -> list[Any]:
       cell["series"], str(cell["samples"]), interval_text(cell, "risk"), *texts
     )
   lines = [
-    f"{own['series']}: risk below 0.5 at n = {own['samples']}"
+    f"{own['series']}: risk below 0.5 from n = {own['samples']} on"
     if own["samples"]
     else f"{own['series']}: risk not below 0.5 up to n = {own['largest']}"
     for own in summary["crossings"]
   ]
   return [
     shown, *lines,
-    "Risk: mean [95% interval] over trials. Below: standard errors by which the risk at "
-    "W V of a trial is below the floor of its own u, at most. Predictor off: largest "
+    "Risk: mean [95% interval] over trials. Trials below: those whose risk is below the "
+    "floor of their own u. Below: standard errors by which the risk at W V of a trial is "
+    "below that floor, at most. Predictor off: largest "
     "distance of E(y | u, t, V x) from it, in standard errors. Gradient: ||grad_W|| / "
     "||lambda W||.",
   ]  # fmt: skip

@@ -86,8 +86,8 @@ def table(summary: dict) -> list[Any]:
     frobenius = "" if cell["frobenius"] is None else f"{cell['frobenius']:.3g}"
     shown.add_row(
       cell["task"], cell["model"], str(cell["length"]), str(cell["units"]),
-      interval_text(cell, "risk"), _bound(cell["least_units"]), frobenius,
-      _bound(cell["least_frobenius"]),
+      interval_text(cell, "risk"), _bound(cell["least_units"], 1), frobenius,
+      _bound(cell["least_frobenius"], 0),
     )  # fmt: skip
   widths = rich.table.Table("task", "model", "risk below", "N: least d_h", "c")
   for entry in summary["smallest"]:
@@ -103,11 +103,11 @@ def table(summary: dict) -> list[Any]:
   ]  # fmt: skip
 
 
-def _bound(value: float | None) -> str:
-  """A lower bound, which may ask for nothing."""
+def _bound(value: float | None, least: float) -> str:
+  """A lower bound, which asks for nothing up to the least that there is."""
   if value is None:
     return ""
-  return f"{value:.3g}" if value > 0 else "nothing"
+  return f"{value:.3g}" if value > least else "nothing"
 
 
 def _width(entry: dict) -> str:

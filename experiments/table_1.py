@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,8 +84,29 @@ def exponents_of(path: str) -> list[dict[str, Any]]:
     takes = f"runs of {', '.join(_COLUMN_OF)}, not of {model}"
     require(model in _COLUMN_OF, "runs", path, takes)
     (task,) = own
-    rows.append(_row(path, task, model, entry))
+    rows.append(_row(path, task, model, entry, _bound(entry, summary)))
   return rows
+
+
+def _bound(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+  """Whether an exponent is a bound, since the n of some lengths are.
+
+  Returns:
+    "at most" or "at least" c; "about" where it may be off either way; "" where no n is a
+    bound.
+  """
+  names = ("series", "threshold", "fraction")
+  centre = sum(map(math.log, entry["over"])) / len(entry["over"])
+  words = set()
+  for cell in summary.get("best", summary["cells"]):
+    same = all(cell.get(name) == entry[name] for name in names)
+    if same and cell["length"] in entry["over"]:
+      longer = math.log(cell["length"]) > centre
+      if cell.get("edge"):  # at a better rate n would be smaller
+        words.add("at most" if longer else "at least")
+      if cell.get("restricted"):  # with a larger budget n would be larger
+        words.add("at least" if longer else "at most")
+  return words.pop() if len(words) == 1 else "about" if words else ""
 
 
 def _recorded(directory: pathlib.Path) -> set[str]:
@@ -96,17 +118,22 @@ def _recorded(directory: pathlib.Path) -> set[str]:
   return tasks
 
 
-def _row(path: str, task: str, model: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+  path: str, task: str, model: str, entry: Mapping[str, Any], bound: str
+) -> dict[str, Any]:
   column = _COLUMN_OF[model]
   expected, theorem = _THEOREMS[task, column]
   fraction = entry["fraction"]
   known = entry["low"] is not None
   found = verdict(entry["low"], entry["high"]) if known else "not settled"
+  unsafe = {"grows": ("at most", "about"), _INDEPENDENT: ("at least", "about")}
+  if bound in unsafe.get(found, ()):
+    found = "not settled"
   return {
     "task": task, "column": column, "series": entry["series"],
     "threshold": str(Level(fraction or entry["threshold"], fraction is not None)),
     "lengths": " ".join(map(str, entry["over"])),
-    "c": entry["c"], "low": entry["low"], "high": entry["high"],
+    "bound": bound, "c": entry["c"], "low": entry["low"], "high": entry["high"],
     "marks": ", ".join(words for mark, words in _MARKS.items() if entry.get(mark)),
     "verdict": found, "theorem": theorem,
     "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
@@ -130,7 +157,8 @@ def report() -> Report:
     ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     table.add_row(
       _TASKS[row["task"]], row["column"], row["series"], row["threshold"],
-      row["lengths"], f"{row['c']:.2f}{ends}", row["marks"], row["verdict"],
+      row["lengths"], f"{row['bound']} {row['c']:.2f}{ends}".strip(), row["marks"],
+      row["verdict"],
       row["agrees"], row["run"].rstrip("/").rpartition("/")[2],
     )  # fmt: skip
   text = [
@@ -138,7 +166,8 @@ def report() -> Report:
   ]
   text.append(
     "c: exponent of n ~ N^c [95% interval]. Nearly independent of N: the interval ends "
-    "below 0.5. Grows: it begins above. Agrees: with the theorem. Marks: what may be "
+    "below 0.5. Grows: it begins above. Neither is said of a c that is a bound from the "
+    "other side. Agrees: with the theorem. Marks: what may be "
     "said of the n that c was fitted to: bounds, or means of less than ten checks "
     "(coarse)."
   )

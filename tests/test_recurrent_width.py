@@ -247,6 +247,21 @@ def test_figure_shows_what_was_found():
   names = [text.get_text() for text in legend.get_texts()]
   assert names[1] == "simple-1STR, gru"
   assert "1STR: some trials not at the largest width" in names
+  assert "simple-1STR: some trials not at the largest width" not in names
+  # 8.3 and 15.1 numbers, of which the networks at N = 4 and 8 with a risk of 0.5 have 8.
+  asked = [e["least_units"] for e in summary["smallest"][0]["lengths"]]
+  bars = [list(y) for y in drawn if len(y) == len(asked) and list(y) == asked]
+  assert len(bars) == (min(asked) > 1)
+
+
+def test_legend_names_what_is_drawn_alone():
+  risks = {("simple_qstr", "gru", N, units): [0.01] for N in (4, 8) for units in (2, 4)}
+  figure = draw_widths(summarise_widths(records_of(risks)))
+  (legend,) = [
+    a.get_legend() for a in figure.axes if not a.get_title() and a.get_legend()
+  ]
+  (text,) = [text.get_text() for text in legend.get_texts()]
+  assert text.startswith("simple-1STR, gru")
 
 
 def test_figure_of_one_model_on_one_task_has_no_empty_panels():

@@ -16,15 +16,20 @@ from sepfx.analysis.exponent_figures import draw_exponents
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def entry(series, c, low, high, threshold=None, fraction=0.5):
+def entry(series, c, low, high, threshold=None, fraction=0.5, over=(4, 8)):
   return {"series": series, "threshold": threshold, "fraction": fraction, "c": c,
-          "low": low, "high": high, "over": [4, 8]}  # fmt: skip
+          "low": low, "high": high, "over": list(over)}  # fmt: skip
 
 
 def run_of(path, task, *exponents, **further):
   """A directory with a summary, and records that name the task."""
   path.mkdir()
-  cells = [{"series": own["series"]} for own in exponents]
+  cells = [
+    {**own, "length": N, "restricted": N in own.get("lower", ()),
+     "edge": N in own.get("upper", ())}
+    for own in exponents
+    for N in own["over"]
+  ]  # fmt: skip
   summary = {"cells": cells, "exponents": exponents, **further}
   (path / "summary.json").write_text(json.dumps(summary))
   (path / "trials_a.csv").write_text(f"task,model\n{task},{exponents[0]['series']}\n")
@@ -58,6 +63,28 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
   simple = run_of(tmp_path / "simple", "simple_qstr", entry("min_gru", 0.1, 0.0, 0.2))
   (row,) = table_1.exponents_of(simple)
   assert row["agrees"] == "yes"  # where recurrent networks need powers of log N
+
+
+@pytest.mark.parametrize(
+  ("lengths", "bound", "grows"),
+  [
+    ({}, "", "grows"),
+    ({"upper": [16]}, "at most", "not settled"),
+    ({"upper": [4]}, "at least", "grows"),
+    ({"lower": [16]}, "at least", "grows"),
+    ({"lower": [4]}, "at most", "not settled"),
+    ({"lower": [16], "upper": [8, 16]}, "about", "not settled"),
+  ],
+)
+def test_a_verdict_needs_a_bound_from_its_own_side(tmp_path, lengths, bound, grows):
+  large = entry("gru", 1.2, 1.0, 1.4, over=(4, 8, 16)) | lengths
+  small = entry("lstm", 0.2, 0.1, 0.3, over=(4, 8, 16)) | lengths
+  path = run_of(tmp_path / "run", "qstr", large, small)
+  found = table_1.exponents_of(path)
+  assert [row["bound"] for row in found] == [bound, bound]
+  independent = "not settled" if bound in ("at least", "about") else None
+  expected = [grows, independent or "nearly independent of N"]
+  assert [row["verdict"] for row in found] == expected
 
 
 def test_task_of_the_cells_comes_before_that_of_the_records(tmp_path):
@@ -98,19 +125,24 @@ def test_what_is_no_run_of_these_is_refused(tmp_path, make, expected):
 def test_intervals_are_drawn_where_they_are():
   rows = [
     {"task": task, "column": "recurrent", "series": "gru", "threshold": "0.7", "c": c,
-     "low": low, "high": high, "run": "runs/a"}
-    for task, c, low, high in (("a", 1.0, 0.5, 1.5), ("b", 2.0, None, None))
+     "low": low, "high": high, "marks": marks, "run": "runs/a"}
+    for task, c, low, high, marks in (
+      ("a", 1.0, 0.5, 1.5, ""), ("b", 2.0, None, None, "coarse")
+    )
   ]  # fmt: skip
   figure = draw_exponents(rows, {"a": "A", "b": "B", "c": "C"})
   first, second = figure.axes
   shown = [text.get_text() for text in figure.legends[0].get_texts()]
-  assert shown == ["recurrent", "0.5, the border of the verdicts"]
+  assert shown == [
+    "recurrent", "hollow: some n are bounds, or coarse", "0.5, the border of the verdicts"
+  ]  # fmt: skip
   assert (first.get_title(), second.get_title()) == ("A", "B")
   drawn = [line.get_xdata() for line in first.get_lines()]
   assert list(drawn[0]) == [1.0]
   assert list(drawn[1]) == [0.5, 1.5]
   points = [line for line in second.get_lines() if list(line.get_xdata()) == [2.0]]
-  assert len(points) == 1
+  assert [line.get_fillstyle() for line in points] == ["none"]
+  assert first.get_lines()[0].get_fillstyle() == "full"
   assert not any(1.0 in list(line.get_xdata()) for line in second.get_lines())
   assert [t.get_text() for t in first.get_yticklabels()] == ["gru, below 0.7"]
 
@@ -127,8 +159,9 @@ def test_the_program_on_the_records_of_the_docs(tmp_path):
   assert "No run" not in done.stdout
   with open(tmp_path / "table_1.csv") as file:
     rows = list(csv.DictReader(file))
-  found = {row["column"] for row in rows if row["task"] == "qstr"}
-  assert found == {"feedforward", "recurrent", "Transformer"}
+  with open(ROOT / "docs/results/table_1/table_1.csv") as file:
+    kept = list(csv.DictReader(file))
+  assert rows == kept
   assert (tmp_path / "figure.png").exists()
 
 

@@ -20,7 +20,7 @@ RATE = "learning_rate"
 # Repetitions of the bootstrap, and the seed of its numbers.
 _REPETITIONS, _SEED = 1000, 0
 # What n ~ N^c is called whose c lies below, or above this.
-_BORDER = 0.5
+BORDER = 0.5
 # What may be said of an n at the best rate.
 _MARKS = ("coarse", "edge", "restricted")
 
@@ -103,9 +103,9 @@ def summarise_best(
 
 def verdict(low: float, high: float, letter: str = "N") -> str:
   """What an exponent's interval says of the growth of n with N, or another quantity."""
-  if high < _BORDER:
+  if high < BORDER:
     return f"nearly independent of {letter}"
-  return "grows" if low > _BORDER else "not settled"
+  return "grows" if low > BORDER else "not settled"
 
 
 def _rates(own: np.ndarray, checks: Checks, running: np.ndarray) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import matplotlib.figure
 import matplotlib.lines
 import numpy as np
 
+from sepfx.analysis.best_summary import BORDER
 from sepfx.analysis.figures import STYLES, legend_below
 
 _ROW_INCHES = 0.24
@@ -20,8 +21,9 @@ def draw_exponents(
   """Draws a line for each exponent, a panel for each task that has any.
 
   Args:
-    rows: with `task`, `column`, `series`, `threshold`, `run`, `c`, and its interval `low`
-      and `high`, None if there is none. Columns have colours.
+    rows: with `task`, `column`, `series`, `threshold`, `run`, `c`, its interval `low` and
+      `high`, None if there is none, and `marks`: of those that have any the point is
+      hollow. Columns have colours.
     tasks: name -> title.
   """
   there = [task for task in tasks if any(row["task"] == task for row in rows)]
@@ -38,6 +40,7 @@ def draw_exponents(
   for axis, (task, part) in zip(axes, own.items(), strict=False):
     for k, row in enumerate(part):
       style = {**STYLES[columns.index(row["column"])], "linestyle": "none"}
+      style["fillstyle"] = "none" if row["marks"] else "full"
       axis.plot(row["c"], k, **style, markersize=6)
       if row["low"] is not None:
         axis.plot([row["low"], row["high"]], [k, k], color=style["color"], linewidth=2)
@@ -47,7 +50,7 @@ def draw_exponents(
       labels = [f"{a} ({b})" for a, b in zip(labels, names, strict=True)]
     axis.set_yticks(np.arange(len(part)), labels, fontsize=8)
     axis.set_ylim(len(part) - 0.5, -0.5)
-    axis.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
+    axis.axvline(BORDER, color="black", linewidth=0.8, linestyle=":")
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_title(tasks[task])
     axis.grid(alpha=0.25, axis="x")
@@ -56,9 +59,13 @@ def draw_exponents(
     matplotlib.lines.Line2D([], [], **{**STYLES[k], "linestyle": "none"}, label=column)
     for k, column in enumerate(columns)
   ]
+  if any(row["marks"] for row in rows):
+    hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "fillstyle": "none"}
+    label = "hollow: some n are bounds, or coarse"
+    handles.append(matplotlib.lines.Line2D([], [], color="black", label=label, **hollow))
   handles.append(
     matplotlib.lines.Line2D([], [], color="black", linewidth=0.8, linestyle=":",
-                            label="0.5, the border of the verdicts")
+                            label=f"{BORDER:g}, the border of the verdicts")
   )  # fmt: skip
   legend_below(figure, handles)
   return figure

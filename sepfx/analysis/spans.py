@@ -13,12 +13,15 @@ from sepfx.analysis.series import series
 from sepfx.analysis.statistics import student_interval
 from sepfx.analysis.summary import json_values
 from sepfx.ensembles import Cell, Records
-from sepfx.models import TokensFirst
+from sepfx.models import DenseFirst, FeedForward, TokensFirst
 from sepfx.theory.lower_bounds import span_floor, span_predictor
 
 # Risk that the number of prompts is looked for at which an architecture falls below.
 THRESHOLD = 0.5
 _ROUNDING = 1e-6  # of links, whose norm is 1 in 32 bits
+# Networks whose first layer sees all tokens at once: those that the theorem is about.
+# What else it sees does not matter, where that depends on the indices alone.
+_DENSE = (TokensFirst, DenseFirst, FeedForward)
 
 
 def floors(cell: Cell, seed: int, trial: int) -> dict[str, float]:
@@ -62,15 +65,17 @@ def summarise_spans(
   Returns:
     `size`: N d. `cells`: for each series (a model, with its l2 where there are several)
     and n the trials' `risks`, their mean `risk` and its 95% Student-t interval
-    `risk_low`, `risk_high`. For `TokensFirst` also the largest `gradient_ratio` and
-    `outside_share`; the means of `projected_risk` and of the floors `own`, `mean` and
-    `worst`; `below`, by how many standard errors among trials the mean risk lies below
-    that of the trials' own floors; `projected_below`, the largest over trials of that
-    with W V in place of W, in standard errors of its own test prompts; both are 0 where
-    nothing lies below; and `predictor_off`, the largest distance in standard errors of a
-    trial's predictor from its own floor.
-    `crossings`: for each series the least n whose mean risk is below 1/2 as `samples`,
-    None if there is none up to `largest`.
+    `risk_low`, `risk_high`. For networks whose first layer is fully connected also the
+    means of the floors `own`, `mean` and `worst`; `trials_below`, how many trials lie
+    below their own floor, and `below`, by how many standard errors among trials the mean
+    risk lies below that of their floors, 0 where it does not; the mean risk of the
+    `predictor`, and `predictor_off`, the largest distance in standard errors of a
+    trial's predictor from its own floor. For `TokensFirst` also the largest
+    `gradient_ratio` and `outside_share`; the mean of `projected_risk`; and
+    `projected_below`, the largest over trials of what lies below the floor with W V in
+    place of W, in standard errors of its own test prompts, 0 where nothing does.
+    `crossings`: for each series the least n from which on all mean risks are below 1/2,
+    as `samples`, None if there is none up to `largest`.
   """
   probes = records.probes
   assert probes is not None
@@ -85,11 +90,12 @@ def summarise_spans(
   crossings = []
   for name in dict.fromkeys(cell["series"] for cell in found):
     own = [cell for cell in found if cell["series"] == name]
-    known = [c for c in own if c["risk"] is not None]
-    below = [c["samples"] for c in known if c["risk"] < THRESHOLD]
-    crossings.append(
-      {"series": name, "samples": min(below, default=None), "largest": own[-1]["samples"]}
-    )
+    samples = None
+    for cell in reversed(own):
+      if cell["risk"] is None or cell["risk"] >= THRESHOLD:
+        break
+      samples = cell["samples"]
+    crossings.append({"series": name, "samples": samples, "largest": own[-1]["samples"]})
   task = next(iter(cells.values())).trial.task
   size = task.length * task.token_dim
   return {"size": size, "cells": found, "crossings": crossings}
@@ -101,25 +107,29 @@ def _cell(rows: np.ndarray, cell: Cell, seed: int) -> dict[str, Any]:
   values = {"risk": risk, "risk_low": low, "risk_high": high}
   listed = [value if np.isfinite(value) else None for value in risks.tolist()]
   found = {"trials": len(rows), "risks": listed, **json_values(values)}
-  if not isinstance(cell.trial.model, TokensFirst):
+  if not isinstance(cell.trial.model, _DENSE):
     return found
   lines = [floors(cell, seed, k) for k in rows["trial"].tolist()]
   table = {name: np.array([line[name] for line in lines]) for name in lines[0]}
   off = np.abs(table["predictor"] - table["own"])
   # Where a sample spans everything both are 0, but for rounding.
   off = np.where(off > _ROUNDING, off / table["predictor_error"], 0.0)
-  projected = rows["projected_risk"].astype(float)
-  excess = (table["own"] - projected) / rows["projected_error"]
   values = {name: float(np.mean(table[name])) for name in ("own", "mean", "worst")}
   values |= {
-    "gradient_ratio": float(np.max(rows["gradient_ratio"])),
-    "outside_share": float(np.max(rows["outside_share"])),
-    "projected_risk": float(np.mean(projected)),
     "below": _below(risks - table["own"]),
-    "projected_below": max(0.0, float(np.max(excess))),
     "predictor": float(np.mean(table["predictor"])),
     "predictor_off": float(np.max(off)),
   }
+  found["trials_below"] = int(np.sum(risks < table["own"]))
+  if isinstance(cell.trial.model, TokensFirst):
+    projected = rows["projected_risk"].astype(float)
+    excess = (table["own"] - projected) / rows["projected_error"]
+    values |= {
+      "gradient_ratio": float(np.max(rows["gradient_ratio"])),
+      "outside_share": float(np.max(rows["outside_share"])),
+      "projected_risk": float(np.mean(projected)),
+      "projected_below": max(0.0, float(np.max(excess))),
+    }
   return {**found, **json_values(values)}
 
 

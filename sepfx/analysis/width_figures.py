@@ -95,14 +95,13 @@ def _draw_smallest(
     known = [e for e in entry["lengths"] if e["units"] is not None]
     x = shift([e["length"] for e in known])
     axis.plot(x, [e["units"] for e in known], **style)
-    beyond = [e for e in entry["lengths"] if e["units"] is None or e["restricted"]]
+    beyond = [e for e in entry["lengths"] if _is_beyond(e)]
     at = shift([e["length"] for e in beyond])
     axis.plot(
       at, [1.25 * e["largest"] for e in beyond], linestyle="none", markersize=11,
       color=style["color"], marker=_BEYOND[entry["task"]],
     )  # fmt: skip
-    # A width is at least 1.
-    asked = [e for e in entry["lengths"] if (e["least_units"] or 0) >= 1]
+    asked = [e for e in entry["lengths"] if _is_asked(e)]
     if asked:
       axis.plot(
         [e["length"] for e in asked], [e["least_units"] for e in asked],
@@ -122,6 +121,16 @@ def _draw_smallest(
   axis.set_xticks(lengths, [f"{value}" for value in lengths.tolist()])
   axis.minorticks_off()
   axis.grid(alpha=0.25)
+
+
+def _is_beyond(point: Mapping[str, Any]) -> bool:
+  """Whether some trials of a length were not below at the largest width."""
+  return point["units"] is None or point["restricted"]
+
+
+def _is_asked(point: Mapping[str, Any]) -> bool:
+  """Whether the bound on the width asks for anything: each width is at least 1."""
+  return (point["least_units"] or 0) > 1
 
 
 def _style(task: str, k: int) -> dict[str, Any]:
@@ -144,9 +153,12 @@ def _draw_legend(
         ends = f"[{e['low']:.2f}, {e['high']:.2f}]" if e["low"] is not None else ""
         label += f"\n  below {e['threshold']:g}: N^{e['c']:.2f} {ends}"
     axis.plot([], [], **_style(task, models.index(model)), label=label)
-  axis.plot([], [], **_MEMORY, label="a memory of labels of 1STR")
-  axis.plot([], [], color="black", **_ASKED, label="Proposition 8 asks for, above 1")
-  for task in dict.fromkeys(e["task"] for e in entries):
+  points = [(entry["task"], e) for entry in entries for e in entry["lengths"]]
+  if any(e["memory_units"] for _, e in points):
+    axis.plot([], [], **_MEMORY, label="a memory of labels of 1STR")
+  if any(_is_asked(e) for _, e in points):
+    axis.plot([], [], color="black", **_ASKED, label="Proposition 8 asks for, above 1")
+  for task in dict.fromkeys(task for task, e in points if _is_beyond(e)):
     label = f"{_TASKS[task]}: some trials not at the largest width"
     axis.plot([], [], "k", linestyle="none", marker=_BEYOND[task], label=label)
   axis.legend(frameon=False, fontsize=9, loc="upper left")
