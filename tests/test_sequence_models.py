@@ -294,11 +294,9 @@ def test_convolution(n, length, d_in):
   for k in (1, 2):
     own = p[f"convolution_{k}"]
     padded = np.pad(hidden, ((0, 0), (1, 1), (0, 0)))
+    kernel = np.asarray(own["kernel"], np.float64).reshape(3, hidden.shape[-1], 4)
     hidden = np.stack(
-      [
-        sum(padded[:, i + j] @ np.asarray(own["kernel"][j], np.float64) for j in range(3))
-        for i in range(length)
-      ],
+      [sum(padded[:, i + j] @ kernel[j] for j in range(3)) for i in range(length)],
       axis=1,
     )
     hidden = relu(hidden + own["bias"])

@@ -24,7 +24,8 @@ def draw_widths(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws `sepfx.analysis.widths.summarise_widths`.
 
   A row for each model: its risk against d_h on each task, a line for each N, and L
-  ||U||_F of its networks of 1STR over the least that their risk allows. Below them the
+  ||U||_F of its networks of 1STR, marked by N as the risks are, over the least that
+  their risk allows. Below them the
   smallest d_h against N for both thresholds.
   """
   cells, smallest = summary["cells"], summary["smallest"]
@@ -75,11 +76,11 @@ def _draw_risks(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) 
       axis.plot(x, memory, color=style["color"], linestyle=":", linewidth=1)
   if any(cell["memory"] is not None for cell in cells):
     axis.plot([], [], color="black", linestyle=":", label="a memory of d_h labels")
-  axis.set(xscale="log", xlabel="width d_h", ylabel="risk", ylim=(0, 1.1))
+  axis.set(xscale="log", xlabel="width d_h", ylabel="risk", ylim=(0, 1.4))
   axis.set_xticks(units, [f"{value}" for value in units.tolist()])
   axis.minorticks_off()
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize=8, ncol=3, loc="upper center")
 
 
 def _draw_smallest(
@@ -169,10 +170,11 @@ def _draw_norms(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) 
     own = [cell for cell in cells if cell["length"] == N]
     ratios = [cell["frobenius"] / cell["least_frobenius"] for cell in own]
     style = {**style_of(k), "linestyle": "none"}
-    axis.plot([cell["risk"] for cell in own], ratios, **style, label=f"N = {N}")
-  axis.axhline(1, color="black", linewidth=1.2, label="what the risk allows")
+    axis.plot([cell["risk"] for cell in own], ratios, **style)
+  axis.axhline(1, color="black", linewidth=1.2, label="least that the risk allows")
   least = min(cell["risk"] for cell in cells)
   axis.set(xscale="log", yscale="log", xlabel="risk on 1STR", xlim=(least / 1.5, 1.2),
            ylabel="L ||U||_F over the least")  # fmt: skip
+  axis.set_ylim(bottom=0.2)
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 0.16))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require, require_positive
-from sepfx.models.initializers import Scheme, dense_init, linear
+from sepfx.models.initializers import Scheme, linear
 
 
 class Convolution(nn.Module):
@@ -33,16 +34,15 @@ class Convolution(nn.Module):
     require_positive(self, "num_layers", "features")
     odd = self.kernel_size % 2 == 1 and self.kernel_size > 0
     require(odd, "kernel_size", self.kernel_size, "an odd number >= 1")
-    hidden = inputs
+    hidden, reach = inputs, self.kernel_size // 2
     for k in range(self.num_layers):
-      fan_in = self.kernel_size * hidden.shape[-1]
-      kernel_init, bias_init = dense_init(self.scheme, fan_in)
-      layer = nn.Conv(
-        self.features,
-        (self.kernel_size,),
-        kernel_init=kernel_init,
-        bias_init=bias_init,
-        name=f"convolution_{k + 1}",
-      )
-      hidden = nn.relu(layer(hidden))
+      # As one product of what each position sees: kernels that differ among vmapped trials
+      # make a grouped convolution, which XLA computes slowly on a CPU.
+      padded = jnp.pad(hidden, ((0, 0), (reach, reach), (0, 0)))
+      N = hidden.shape[1]
+      seen = [padded[:, start : start + N] for start in range(self.kernel_size)]
+      windows = jnp.concatenate(seen, axis=-1)
+      fan_in = windows.shape[-1]
+      layer = linear(self.scheme, fan_in, self.features, name=f"convolution_{k + 1}")
+      hidden = nn.relu(layer(windows))
     return linear(self.scheme, self.features, 1, name="output")(hidden)[..., 0]
