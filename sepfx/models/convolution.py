@@ -36,8 +36,8 @@ class Convolution(nn.Module):
     require(odd, "kernel_size", self.kernel_size, "an odd number >= 1")
     hidden, reach = inputs, self.kernel_size // 2
     for k in range(self.num_layers):
-      # As one product of what each position sees: kernels that differ among vmapped trials
-      # make a grouped convolution, which XLA computes slowly on a CPU.
+      # As one product of what each position sees: on a CPU, XLA computes convolutions
+      # slowly within a loop, such as that over the steps of a trial.
       padded = jnp.pad(hidden, ((0, 0), (reach, reach), (0, 0)))
       N = hidden.shape[1]
       seen = [padded[:, start : start + N] for start in range(self.kernel_size)]
