@@ -4,12 +4,13 @@
 
 Of *When Do Transformers Outperform Feedforward and Recurrent Networks?* Trains a
 recurrent network on n prompts of 1STR, with the label of one position of each prompt, and
-with a penalty on all squared parameters that falls: the learner of least norm (2.4), as
-far as training finds it. Holds its norm against those of two constructions, one that
-memorises n labels and one that solves 1STR.
+with a penalty on all squared parameters that falls. Holds its norm against those of two
+constructions, one that memorises n labels and one that solves 1STR. The learner of least
+norm (2.4) has a norm of at most that, where its training error is allowed to be as large.
 
-The theorem's own bounds say nothing at sizes that can be trained. No learner has a risk
-below 1 - n / d, whatever its norm: below d labels a high risk is no sign of memorising.
+The theorem's own bounds say nothing at sizes that can be trained. On average over
+links no learner has a risk below 1 - n / d, whatever its norm: below d labels a high risk
+is no sign of memorising.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 import itertools
 import math
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.integrate
@@ -11,6 +13,7 @@ import scipy.special
 from sepfx.errors import InvalidSetting
 from sepfx.theory import covering, guarantees
 from sepfx.theory.lower_bounds import error_growth
+from tests.inequalities import many, seeds
 
 
 def roots_of_d4():
@@ -33,6 +36,23 @@ def roots_of_e8():
     found.append(row)
   halves = [s for s in itertools.product((-0.5, 0.5), repeat=8) if np.prod(s) > 0]
   return np.array(found + [np.array(s) for s in halves])
+
+
+@many
+@hypothesis.given(seeds, st.floats(1, 4), st.floats(1, 4), st.floats(1.05, 6))
+def test_norms_of_a_product_of_matrices(seed, r, s, p):
+  """Lemma 39: ||A B||_{r,s} <= ||A||_{r,p} ||B||_{q,s}, of norms of columns."""
+
+  def norm(matrix, inner, outer):
+    return np.linalg.norm(np.linalg.norm(matrix, inner, axis=0), outer)
+
+  rng = np.random.default_rng(seed)
+  A, B = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
+  q = p / (p - 1)
+  assert norm(A @ B, r, s) <= norm(A, r, p) * norm(B, q, s) * (1 + 1e-9)
+  # Equality: columns of A alike, and a column of B with Hoelder's own weights.
+  A, b = np.outer(rng.normal(size=3), np.ones(4)), np.ones((4, 1))
+  np.testing.assert_allclose(norm(A @ b, r, s), norm(A, r, p) * norm(b, q, s))
 
 
 @pytest.mark.parametrize(("roots", "number"), [(roots_of_d4, 24), (roots_of_e8, 240)])

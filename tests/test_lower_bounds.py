@@ -45,6 +45,16 @@ def test_variance_given_projections():
   np.testing.assert_allclose(np.var(y), floors.heads_floor(q, d, H), rtol=0.02)
 
 
+def test_variance_of_a_squared_norm():
+  """Lemma 40: Var ||x||^2 = 2 tr Sigma^2 + 4 mu^T Sigma mu."""
+  rng = np.random.default_rng(3)
+  root, mean = rng.normal(size=(3, 3)), rng.normal(size=3)
+  covariance = root @ root.T
+  x = mean + rng.normal(size=(400_000, 3)) @ root.T
+  expected = 2 * np.trace(covariance @ covariance) + 4 * mean @ covariance @ mean
+  np.testing.assert_allclose(np.var(np.sum(x**2, axis=1)), expected, rtol=0.03)
+
+
 def test_retrieving_heads_attain_the_blind_floor():
   rng = np.random.default_rng(2)
   q, d = 4, 20
