@@ -11,6 +11,7 @@ import matplotlib.figure
 import numpy as np
 from absl import flags
 
+from sepfx import plotting
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import require
 
@@ -63,7 +64,7 @@ def leave(name: str, find: Callable[[], Report]) -> None:
       directory.write(f"{file}.npz", archive.getvalue())
     directory.write("summary.json", json.dumps(report.summary, indent=2) + "\n")
     for own, figure in report.figures.items():
-      study.write_figure(directory, figure, own)
+      plotting.write_figure(directory, figure, own)
     for part in report.printed:
       console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)

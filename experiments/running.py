@@ -21,12 +21,12 @@ import rich.console
 from absl import flags
 
 from sepfx import outlets, probes
-from sepfx.ensembles import Cell, Records, Watcher, columns, hosts, run, trial_name
+from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import SHARED, RunDirectory
-from sepfx.ensembles.trial_files import TrialFiles
+from sepfx.ensembles.trial_files import TrialFiles, begun
 from sepfx.ensembles.viewers import Profile, TensorBoard
 from sepfx.errors import require
 from sepfx.training import Probe
@@ -251,7 +251,17 @@ def recorded(
   for cell in request.own:  # before the directory says that it is of this run
     cell.trial.task.check_draw(cell.seeds(request.seed, request.num_trials).task)
   names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
-  files = _files(request, directory) if directory is not None else None
+  files = None
+  probed = {c.name: probes.value_names(request.probe, c.trial) for c in request.own}
+  if directory is not None:
+    files = begun(
+      directory,
+      request.settings,
+      request.cells,
+      added=request.added,
+      probed=probed,
+      keep_weights=request.keep_weights,
+    )
   # A larger budget is for all that stands there, not only for what is asked for today.
   outgrown = files.outgrown_trials if files else []
   outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
@@ -323,28 +333,6 @@ def recorded(
           break
         ended.update(finish(chosen))
   return files.complete() if files else None
-
-
-def _files(request: Request, directory: RunDirectory) -> TrialFiles:
-  """The records in the directory, which then says what this run is."""
-  probed = {}
-  if request.probe is not None:
-    for cell in request.own:
-      probed[cell.name] = probes.value_names(request.probe, cell.trial)
-  types = {name: kind.__name__ for name, kind in columns(request.cells).items()}
-  is_new = directory.stored is None
-  if is_new:  # first of all: a directory with records alone would be refused
-    directory.begin(request.settings, types)
-  files = TrialFiles(
-    directory,
-    request.cells,
-    added=request.added,
-    probed=probed,
-    keep_weights=request.keep_weights,
-  )
-  if not is_new:  # last: what is there has been given today's names by now
-    directory.begin(request.settings, types)
-  return files
 
 
 def _recorded(files: TrialFiles | None, names: Sequence[str]) -> dict[str, Rows]:

@@ -23,6 +23,7 @@ from sepfx.analysis.probed import summarise_probes
 from sepfx.ensembles import Cell, Records, grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
+from sepfx.plotting import write_figure
 from sepfx.training import Trial, with_setting
 
 from . import beside, card, command_line, merging, running, settings, tables
@@ -255,13 +256,3 @@ def write_csv(directory: RunDirectory, name: str, rows: Sequence[Mapping]) -> No
   writer.writeheader()
   writer.writerows(rows)
   directory.write(name, text.getvalue())
-
-
-def write_figure(
-  directory: RunDirectory, figure: matplotlib.figure.Figure, name: str = "figure"
-) -> None:
-  """Writes figure.png and figure.pdf, or those of another name."""
-  for kind in ("png", "pdf"):
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150)
-    directory.write(f"{name}.{kind}", buffer.getvalue())

@@ -1,7 +1,7 @@
 """How many samples do different neural architectures need?
 
-`sepfx.measure` answers it in one call; `sepfx.tasks`, `sepfx.models` and
-`sepfx.training` can be used on their own.
+`sepfx.measure` answers it in one call, and `sepfx.plot` draws the answer. `sepfx.tasks`,
+`sepfx.models` and `sepfx.training` can be used on their own.
 """
 
 import importlib
@@ -13,14 +13,18 @@ from sepfx.lanewise import lanewise
 if TYPE_CHECKING:
   from sepfx import ensembles, models, probes, tasks, training
   from sepfx.ensembles import Records as Records
+  from sepfx.ensembles import Watcher as Watcher
   from sepfx.ensembles import load as load
-  from sepfx.ensembles import measure as measure
+  from sepfx.measuring import measure as measure
+  from sepfx.plotting import plot as plot
   from sepfx.training import ERM, AdamW, Online
 
 # Where each name is, imported when it is asked for: `sepfx.models` alone needs neither
 # the engine nor what it stands on.
 _WHERE = {
-  **dict.fromkeys(("Records", "load", "measure"), "sepfx.ensembles"),
+  **dict.fromkeys(("Records", "Watcher", "load"), "sepfx.ensembles"),
+  "measure": "sepfx.measuring",
+  "plot": "sepfx.plotting",
   **dict.fromkeys(("ERM", "AdamW", "Online"), "sepfx.training"),
 }
 _MODULES = ("ensembles", "models", "probes", "tasks", "training")
@@ -31,11 +35,13 @@ __all__ = [
   "InvalidSetting",
   "Online",
   "Records",
+  "Watcher",
   "ensembles",
   "lanewise",
   "load",
   "measure",
   "models",
+  "plot",
   "probes",
   "tasks",
   "training",

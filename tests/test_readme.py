@@ -15,8 +15,10 @@ def test_there_are_two_examples():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_example_runs(block):
+def test_example_runs(block, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
   names = {"__name__": "readme"}
   exec(compile(block, "README.md", "exec"), names)
   if "records" in names:
     assert set(names["records"].table["outcome"]) == {"reached"}
+    assert (tmp_path / "samples.png").exists()

@@ -4,7 +4,6 @@ from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
 from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.loading import load
-from sepfx.ensembles.measuring import measure
 from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
 from sepfx.ensembles.watchers import InProgress, Keeper, Watcher
 
@@ -22,7 +21,6 @@ __all__ = [
   "joined",
   "leaves_of",
   "load",
-  "measure",
   "run",
   "table",
   "trial_name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
@@ -28,7 +29,7 @@ _OVERDUE_SHARE = 0.25
 
 
 class Progress(Watcher):
-  """A progress bar on a terminal, a line now and then elsewhere.
+  """A progress bar on a terminal or in a notebook, a line now and then elsewhere.
 
   A context manager.
   """
@@ -47,6 +48,9 @@ class Progress(Watcher):
       console: where to write; None for standard output.
     """
     self._console = console or rich.console.Console()
+    # A notebook shows a bar with the help of ipywidgets alone.
+    widgets = importlib.util.find_spec("ipywidgets") is not None
+    self._live = self._console.is_terminal or (self._console.is_jupyter and widgets)
     self._bar = rich.progress.Progress(
       rich.progress.TextColumn("{task.description}"),
       rich.progress.BarColumn(),
@@ -56,7 +60,7 @@ class Progress(Watcher):
       rich.progress.TimeElapsedColumn(),
       rich.progress.TextColumn("{task.fields[left]}"),
       console=self._console,
-      disable=not self._console.is_terminal,
+      disable=not self._live,
     )
     self._total, self._recorded, self._done, self._samples = num_trials, 0, 0, 0
     self._task = self._bar.add_task("", total=num_trials, rate="", left="")
@@ -84,7 +88,7 @@ class Progress(Watcher):
 
   def __exit__(self, *_: object) -> None:
     self._bar.stop()
-    if not self._console.is_terminal:
+    if not self._live:
       self._print_line()
 
   def recorded(self, number: int) -> None:
@@ -150,7 +154,7 @@ class Progress(Watcher):
     self._bar.update(
       self._task, description=what, completed=done, rate=rate, left=self._left
     )
-    if not self._console.is_terminal and now - self._last_line >= _PLAIN_SECONDS:
+    if not self._live and now - self._last_line >= _PLAIN_SECONDS:
       self._last_line = now
       self._print_line()
 

@@ -18,7 +18,14 @@ import numpy as np
 
 from sepfx.ensembles import weights
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.records import Records, Result, probe_table, table, trial_name
+from sepfx.ensembles.records import (
+  Records,
+  Result,
+  columns,
+  probe_table,
+  table,
+  trial_name,
+)
 from sepfx.ensembles.run_directory import RunDirectory, remove
 from sepfx.ensembles.stored_trials import (
   CURVES,
@@ -33,6 +40,38 @@ from sepfx.ensembles.stored_trials import (
   outgrown,
 )
 from sepfx.ensembles.watchers import Watcher
+
+
+def begun(
+  directory: RunDirectory,
+  settings: Mapping[str, Any],
+  cells: Sequence[Cell],
+  *,
+  added: Mapping[str, Any] | None = None,
+  probed: Mapping[str, Collection[str]] | None = None,
+  keep_weights: bool = False,
+) -> TrialFiles:
+  """The records in a directory, which then says which run it is of.
+
+  Args:
+    directory: where; open.
+    settings: of all that will stand there, for config.json.
+    cells: all that may stand there, in the order of the records.
+    added, probed, keep_weights: as in `TrialFiles`.
+
+  Raises:
+    InvalidSetting: as `TrialFiles`.
+  """
+  types = {name: kind.__name__ for name, kind in columns(cells).items()}
+  is_new = directory.stored is None
+  if is_new:  # first of all: a directory with records alone would be refused
+    directory.begin(settings, types)
+  files = TrialFiles(
+    directory, cells, added=added, probed=probed, keep_weights=keep_weights
+  )
+  if not is_new:  # last: what is there has been given today's names by now
+    directory.begin(settings, types)
+  return files
 
 
 class Contradiction(Exception):

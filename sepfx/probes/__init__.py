@@ -122,9 +122,9 @@ def combined(
   return all_of_them
 
 
-def value_names(probe: Probe, trial: Trial) -> list[str]:
-  """Names of the values that a probe gives of a trial."""
-  return list(_shapes(probe, trial))
+def value_names(probe: Probe | None, trial: Trial) -> list[str]:
+  """Names of the values that a probe, if there is one, gives of a trial."""
+  return list(_shapes(probe, trial)) if probe is not None else []
 
 
 def _shapes(probe: Probe, trial: Trial) -> Any:

@@ -161,7 +161,7 @@ class SparseBoolean:
   Attributes:
     length: T, number of bits.
     sparsity: s, number of hidden bits, 1 <= s <= T.
-    function: f.
+    function: f, or its name as `boolean_function` takes it.
     noise: probability that a label is flipped, in [0, 1/2).
     bit_probability: of a one, in (0, 1).
     subset: I, counted from 0; None to draw it, uniformly over all C(T, s).
@@ -184,6 +184,8 @@ class SparseBoolean:
     require(1 <= self.sparsity <= self.length, "sparsity", self.sparsity, takes)
     takes = f"an integer from 1 to {MAX_SPARSITY}"
     require(self.sparsity <= MAX_SPARSITY, "sparsity", self.sparsity, takes)
+    if isinstance(self.function, str):
+      object.__setattr__(self, "function", boolean_function(self.function))
     self.function.table(self.sparsity)
     require(0 <= self.noise < 0.5, "noise", self.noise, "a number in [0, 1/2)")
     require(

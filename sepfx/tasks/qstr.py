@@ -62,7 +62,7 @@ class QSTR:
     token_dim: d.
     sparsity: q, number of tokens a label depends on, 1 <= q <= N.
     indices: distribution of (t_1, ..., t_N).
-    link: g.
+    link: g, or its name in `LINKS`.
     codes: kind of position codes, see `sepfx.tasks.codes.draw_codes`.
     code_dim: d_e; None for floor(5 ln N), N_max in place of N if that is given.
     max_length: N_max, number of codes, so that prompts of all lengths up to it are of one
@@ -105,6 +105,10 @@ class QSTR:
     require(1 <= self.sparsity <= self.length, "sparsity", self.sparsity, takes)
     takes = f"an integer from 1 to {MAX_SPARSITY}"
     require(self.sparsity <= MAX_SPARSITY, "sparsity", self.sparsity, takes)
+    if isinstance(self.link, str):
+      takes = f"{', '.join(LINKS)}, or a Link, such as Custom(function)"
+      require(self.link in LINKS, "link", self.link, takes)
+      object.__setattr__(self, "link", LINKS[self.link])
     require(
       isinstance(self.link, Link), "link", self.link, "a Link, such as Custom(function)"
     )

@@ -45,7 +45,8 @@ class Online:
 
   Attributes:
     thresholds: test losses tau whose first passage is timed, descending.
-    optimizer: an `AdamW`, by default the published one, or any optax transformation.
+    optimizer: an `AdamW`, by default the published one at a rate of 1e-3 with a weight
+      decay of 0.01, or any optax transformation.
     batch_size: fresh prompts per step.
     check_every: steps between evaluations.
     num_test: test prompts, drawn once per trial.

@@ -1,0 +1,381 @@
+"""One call that measures, in a script or a notebook, with files or without."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+import rich.console
+
+from sepfx import models as models_lib
+from sepfx import plotting
+from sepfx import probes as probes_lib
+from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
+from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.progress import Progress
+from sepfx.ensembles.records import probe_table, table
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import begun
+from sepfx.ensembles.weights import Trained
+from sepfx.errors import Interrupted, InvalidSetting, require
+from sepfx.training import ERM, Online, Probe, Trial, with_setting
+
+# Time between two checkpoints of the trials in progress.
+_CHECKPOINT_SECONDS = 300.0
+# Width of lines that are written to a file or a pipe.
+_FILE_COLUMNS = 160
+# Settings in which a call may ask for more than what stands in its directory.
+_GROWING = ("models", "lengths", "axes", "num_trials", "uniform_attention_risk")
+
+
+def measure(
+  task: Any,
+  models: Sequence[str | nn.Module] | str | nn.Module,
+  lengths: Sequence[int] | int,
+  protocol: Online | ERM | None = None,
+  *,
+  axes: Mapping[str, Sequence] | None = None,
+  seed: int = 0,
+  num_trials: int = 5,
+  test_task: Any = None,
+  task_draw: str = "per_trial",
+  probes: Sequence[str | Probe] | str | Probe = (),
+  keep_weights: bool = False,
+  directory: str | os.PathLike | None = None,
+  progress: bool = True,
+  lanes: int = 0,
+  devices: Sequence[jax.Device] | None = None,
+  watchers: Sequence[Watcher] = (),
+) -> Records:
+  """Measures how many samples each model needs.
+
+  With a `directory` it leaves there what a study leaves in its `--output_dir`: the same
+  call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
+  keeps what is in progress, too. A call on the same directory may ask for more models,
+  lengths, values of an axis or trials.
+
+  On CPUs each core is a device, if JAX has not been used before the call.
+
+  Args:
+    task: what is learned, such as `sepfx.tasks.QSTR()`; its length is replaced by
+      each of `lengths`.
+    models: specifications (see `sepfx.models.build`), or `flax.linen` modules that map
+      inputs [n N D] to outputs [n N], or bits [n T] to logits [n 2] where the task is
+      one of bits. One may stand for a sequence of one.
+    lengths: N.
+    protocol: thresholds, optimizer, budget; None for the published ones of `Online`.
+    axes: values of further settings by name: fields of the task, the model, the protocol
+      or its optimizer ("learning_rate", "sample_size", "noise"); with a prefix
+      ("model.units") where several have one of that name.
+    seed: from 0 to 2^32 - 1.
+    num_trials: trials of each cell.
+    test_task: what test prompts are drawn from; None for `task`.
+    task_draw: "per_trial" or "shared" planted parameters.
+    probes: what is measured of each trial when it has ended: names from
+      `sepfx.probes.NAMES`, "package.module:function", or functions.
+    keep_weights: whether each trial's weights are kept, for `Records.models`.
+    directory: where trials are recorded; None to keep them in memory alone.
+    progress: whether to show on stderr how far it is.
+    lanes: lanes per device; 0 to choose.
+    devices: where to run; None for all of the default platform.
+    watchers: told of everything that happens, see `Watcher`.
+
+  Returns:
+    Records, as `sepfx.load` returns them of a directory. `table` has one row per trial
+    and threshold under `Online`, with fields task, model, length, the axes, trial,
+    threshold, samples, outcome ("reached", "censored" or "diverged"); under `ERM` one row
+    per trial, with fields task, model, length, sample_size, the axes, trial, accuracy (or
+    risk), steps, outcome. `probes` has one row per trial. `sepfx.plot` draws them.
+
+  Raises:
+    InvalidSetting: (a ValueError) for bad input, or a directory of another call, before
+      anything is compiled.
+    OSError: if something could not be recorded.
+  """
+  protocol = protocol or Online()
+  models = [models] if isinstance(models, str | nn.Module | type) else list(models)
+  lengths = [lengths] if isinstance(lengths, int | np.integer) else list(lengths)
+  for name, value in (("task", task), ("test_task", test_task), ("protocol", protocol)):
+    instance = not isinstance(value, type)
+    takes = f"an instance: did you forget () after {getattr(value, '__name__', '')}?"
+    require(instance, name, value, takes)
+  console = rich.console.Console(stderr=True, highlight=False, quiet=not progress)
+  if not console.is_terminal:
+    console.width = _FILE_COLUMNS
+  if devices is None:
+    _use_all_cores(console)
+  names = [model if isinstance(model, str) else "" for model in models]
+
+  def build(model: int, length: int, **settings: Any) -> Trial:
+    own = dataclasses.replace(task, length=length)
+    own_test = dataclasses.replace(test_task or task, length=length)
+    module: Any = models[model]
+    if names[model]:
+      module = models_lib.build(names[model], own)
+    models_lib.check_module(module, module)
+    label = names[model] or models_lib.record_name(module)
+    trial: Trial = protocol.trial(own, own_test, module, label)
+    for name, value in settings.items():
+      trial = with_setting(trial, name, value)
+    return trial
+
+  order = sorted({int(length) for length in lengths})
+  others = {
+    name: [values] if isinstance(values, str) or np.ndim(values) == 0 else list(values)
+    for name, values in (axes or {}).items()
+  }
+  cells = grid(
+    build,
+    {"model": range(len(models)), "length": order, **others},
+    task_draw=task_draw,
+  )
+  settings = {
+    "task": _described(task, but="length"),
+    "test_task": _described(test_task or task, but="length"),
+    "protocol": _described(protocol),
+    "models": {
+      cell.coordinates["model"]: names[k] or _described(models[k])
+      for k, cell in enumerate(cells[:: len(cells) // len(models)])
+    },
+    "lengths": order,
+    "axes": {name: [_described(value) for value in own] for name, own in others.items()},
+    "task_draw": task_draw,
+    "seed": seed,
+    "num_trials": num_trials,
+    "uniform_attention_risk": _uniform_risks(cells),
+  }
+  probe = probes_lib.combined(probes, [cell.trial for cell in cells])
+  plan = _Plan(cells, settings, probe, keep_weights, lanes, devices, watchers, console)
+  return _in_memory(plan) if directory is None else _recorded(plan, directory)
+
+
+class _Plan(NamedTuple):
+  """What is to be run, and who follows it."""
+
+  cells: Sequence[Cell]
+  settings: dict[str, Any]
+  probe: Probe | None
+  keep_weights: bool
+  lanes: int
+  devices: Sequence[jax.Device] | None
+  watchers: Sequence[Watcher]
+  console: rich.console.Console
+
+  @property
+  def trials(self) -> list[str]:
+    """Names of all of them."""
+    count = self.settings["num_trials"]
+    return [trial_name(cell, k) for cell in self.cells for k in range(count)]
+
+  def run(self, watchers: Sequence[Watcher], **options: Any) -> Iterator[Result]:
+    """Runs those that are not `finished`, all models at one length before the next."""
+    return run(
+      sorted(self.cells, key=lambda cell: cell.coordinates["length"]),
+      seed=self.settings["seed"],
+      num_trials=self.settings["num_trials"],
+      lanes=self.lanes,
+      devices=self.devices,
+      watchers=[*watchers, *self.watchers],
+      probe=self.probe,
+      keep_weights=self.keep_weights,
+      **options,
+    )
+
+
+def _in_memory(plan: _Plan) -> Records:
+  """Runs all trials."""
+  trials = plan.trials
+  with Progress(len(trials), plan.cells, plan.console) as shown:
+    shown.awaits(trials)
+    by_name = {result.name: result for result in plan.run([shown])}
+  ended = [by_name[name] for name in trials]
+  types = columns(plan.cells)
+  return Records(
+    table((row for result in ended for row in result.rows), types),
+    tuple(plan.cells[0].coordinates),
+    {result.name: result.curve for result in ended},
+    probe_table([(result.head, result.probes) for result in ended], types),
+    plan.settings,
+    {
+      result.name: Trained(result.cell.trial.model, result.params)
+      for result in ended
+      if result.params is not None
+    },
+  )
+
+
+def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
+  """Runs the trials that are not recorded yet, and returns all that are."""
+  settings, count = plan.settings, plan.settings["num_trials"]
+  for cell in plan.cells:  # before the directory says that it is of this call
+    cell.trial.task.check_draw(cell.seeds(settings["seed"], count).task)
+  probed = {c.name: probes_lib.value_names(plan.probe, c.trial) for c in plan.cells}
+  fixed = {name: own for name, own in settings.items() if name not in _GROWING}
+  identity = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+  with _opened(directory) as there, _Interrupts(plan.console) as interrupts:
+    if there.stored is not None:
+      settings = _grown(there.stored["settings"], settings, there.path)
+    files = begun(
+      there,
+      settings,
+      plan.cells,
+      probed=probed,
+      keep_weights=plan.keep_weights,
+    )
+    trials, rows = plan.trials, files.rows
+    missing = [name for name in trials if name not in rows]
+    if missing:
+      there.discard("summary.json")  # which says that a run is complete
+    checkpoints = Checkpoints(
+      there.path / "checkpoints", _CHECKPOINT_SECONDS, run=identity, directory=there
+    )
+    with Progress(len(trials), plan.cells, plan.console) as shown:
+      shown.recorded(len(trials) - len(missing))
+      shown.awaits(missing)
+      try:
+        for _ in plan.run(
+          [files, shown],
+          finished=set(trials) - set(missing),
+          keeper=checkpoints,
+          stopping=lambda: interrupts.requested,
+        ):
+          pass
+      except Interrupted:
+        raise KeyboardInterrupt("stopped; the same call goes on from here") from None
+    records = files.complete()
+    plotting.write(there, records)
+  return records
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike) -> Iterator[RunDirectory]:
+  """A run directory, with errors that say `directory` for `--output_dir`."""
+  try:
+    with RunDirectory(path) as there:
+      yield there
+  except InvalidSetting as error:
+    name = "directory" if error.setting == "output_dir" else error.setting
+    raise InvalidSetting(name, error.got, error.takes) from error
+
+
+def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+  """The settings of all that will stand in a directory.
+
+  Raises:
+    InvalidSetting: if another call has written it, or one with what is not asked for now.
+  """
+  here = json.loads(json.dumps(here))
+  differing = [
+    f"{name} (there {there.get(name)!r}, here {here[name]!r})"
+    for name in here
+    if name not in _GROWING and there.get(name) != here[name]
+  ]
+  takes = "an empty directory or one of the same call; this one differs in "
+  require(not differing, "directory", str(path), takes + ", ".join(differing))
+  lacking = [
+    f"{name} (there {old!r}, here {new!r})"
+    for name, old, new in (
+      ("models", there["models"], here["models"]),
+      ("axes", sorted(there["axes"]), sorted(here["axes"])),
+      ("lengths", there["lengths"], here["lengths"]),
+      *((axis, there["axes"][axis], here["axes"].get(axis)) for axis in there["axes"]),
+    )
+    if not _within(old, new) or (name == "axes" and old != new)
+  ]
+  takes = "all that stands in the directory, and more; it has other "
+  require(not lacking, "directory", str(path), takes + ", ".join(lacking))
+  return {**here, "num_trials": max(there["num_trials"], here["num_trials"])}
+
+
+def _within(old: Any, new: Any) -> bool:
+  """Whether everything that was asked for is asked for again."""
+  if isinstance(old, dict):
+    return all(name in new and new[name] == value for name, value in old.items())
+  return new is not None and all(value in new for value in old)
+
+
+def _described(value: Any, but: str = "") -> Any:
+  """A setting as JSON: what it is made of, without one field or addresses in memory."""
+  if isinstance(value, np.generic):
+    value = value.item()
+  if value is None or isinstance(value, bool | int | float | str):
+    return value
+  if isinstance(value, tuple | list):
+    return [_described(each) for each in value]
+  cls = value if callable(value) and hasattr(value, "__qualname__") else type(value)
+  name = f"{cls.__module__}:{cls.__qualname__}"
+  if cls is value:
+    return name
+  if dataclasses.is_dataclass(value):
+    names = [field.name for field in dataclasses.fields(value)]
+    own = {n: getattr(value, n) for n in names if n not in ("parent", but)}
+    return {"class": name, **{field: _described(each) for field, each in own.items()}}
+  return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _uniform_risks(cells: Sequence[Cell]) -> dict[str, float]:
+  """Uniform attention's risk on test prompts by length, where all cells have one."""
+  found: dict[str, set] = {}
+  for cell in cells:
+    task = getattr(cell.trial, "test_task", None)
+    risk = getattr(task, "uniform_attention_risk", lambda: None)()
+    found.setdefault(str(cell.coordinates["length"]), set()).add(risk)
+  own = {length: risks.pop() for length, risks in found.items() if len(risks) == 1}
+  return {length: risk for length, risk in own.items() if risk is not None}
+
+
+def _use_all_cores(console: rich.console.Console) -> None:
+  """Makes each CPU core a device; where that is too late, says how it would be done."""
+  cores = os.cpu_count() or 1
+  chosen = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
+  if chosen or "JAX_NUM_CPU_DEVICES" in os.environ:
+    return
+  try:
+    jax.config.update("jax_num_cpu_devices", cores)
+  except RuntimeError:  # JAX has been used
+    if jax.default_backend() == "cpu" and jax.device_count() < cores:
+      console.print(
+        f"runs on {jax.device_count()} of {cores} cores: for all of them, set "
+        f"JAX_NUM_CPU_DEVICES={cores} before Python starts"
+      )
+
+
+class _Interrupts:
+  """Takes the first Ctrl-C for a request to keep what is in progress, and to stop.
+
+  A context manager. Signals are for a process's main thread alone: elsewhere, and the
+  second time, Ctrl-C ends the call at once.
+  """
+
+  def __init__(self, console: rich.console.Console):
+    self.requested = False
+    self._console, self._before = console, signal.getsignal(signal.SIGINT)
+
+  def __enter__(self) -> _Interrupts:
+    if threading.current_thread() is threading.main_thread():
+      signal.signal(signal.SIGINT, self._ask)
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if threading.current_thread() is threading.main_thread():
+      signal.signal(signal.SIGINT, self._before)
+
+  def _ask(self, *_: object) -> None:
+    if self.requested:
+      raise KeyboardInterrupt
+    self.requested = True
+    self._console.print(
+      "stopping: keeping what is in progress (Ctrl-C again ends at once)"
+    )

@@ -1,0 +1,140 @@
+"""The figure and the summary of any records: of `sepfx.measure`, or `sepfx.load`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from sepfx import specifications
+from sepfx.analysis import Checks, Level, figures, success_figures, summarise_success
+from sepfx.analysis import summarise as summarise_passages
+from sepfx.ensembles import Records
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.errors import require
+
+
+def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figure:
+  """Draws what records say, as the studies draw it.
+
+  Of the online protocol: samples until the test loss is first below each threshold, along
+  an axis, with trials, means, 95% intervals and exponents; and the test loss itself. Of
+  fixed samples: the share of trials that succeed against the sample size, critical
+  sizes against length, and the course of training.
+
+  Args:
+    records: from `sepfx.measure` or `sepfx.load`.
+    against: the numeric column of `records.table` to draw samples along.
+
+  Returns:
+    The figure: `.savefig("figure.pdf")` writes it, a notebook shows it.
+
+  Raises:
+    InvalidSetting: for records of something else, or a column that they do not have.
+  """
+  summary = summarise(records, against=against)
+  if "samples" not in _names(records):
+    return success_figures.success(records, summary)
+  levels, risk = _levels(records), _uniform_risk(records)
+  return figures.sample_complexity(records, levels, summary, risk, {}, against)
+
+
+def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
+  """Returns means, exponents and the like with 95% intervals, as JSON values.
+
+  Of the online protocol what `sepfx.analysis.summarise` returns, of fixed samples what
+  `sepfx.analysis.summarise_success` does.
+
+  Args:
+    records: from `sepfx.measure` or `sepfx.load`.
+    against: the numeric column of `records.table` that exponents are of.
+
+  Raises:
+    InvalidSetting: as `plot`.
+  """
+  names = _names(records)
+  if "samples" in names:
+    numeric = [c for c in names if records.table[c].dtype.kind in "if"]
+    axes = [c for c in records.coordinates if c in numeric]
+    require(against in axes, "against", against, f"a numeric axis: {', '.join(axes)}")
+    return summarise_passages(
+      records,
+      _levels(records),
+      _checks(records),
+      _uniform_risk(records),
+      _keys(records),
+      against,
+    )
+  takes = "records with first passages (samples) or of fixed samples (sample_size)"
+  require("sample_size" in names, "records", ", ".join(names), takes)
+  takes = "length: the figure of fixed samples is along that alone"
+  require(against == "length", "against", against, takes)
+  return summarise_success(records, {})
+
+
+def write(directory: RunDirectory, records: Records) -> None:
+  """Writes figure.png, figure.pdf and, last, summary.json."""
+  write_figure(directory, plot(records))
+  summary = json.dumps(summarise(records), indent=2)
+  directory.write("summary.json", summary + "\n")
+
+
+def write_figure(
+  directory: RunDirectory, figure: matplotlib.figure.Figure, name: str = "figure"
+) -> None:
+  """Writes figure.png and figure.pdf, or those of another name."""
+  for kind in ("png", "pdf"):
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150)
+    directory.write(f"{name}.{kind}", buffer.getvalue())
+
+
+def _names(records: Records) -> tuple[str, ...]:
+  return records.table.dtype.names or ()
+
+
+def _levels(records: Records) -> list[Level]:
+  """The thresholds, as they were given where that is known."""
+  fractions = records.settings.get("uniform_fractions") or ()
+  given = records.settings.get("thresholds", ()) if fractions else ()
+  levels = list(given) if fractions else np.unique(records.table["threshold"])[::-1]
+  return [*map(Level, levels), *(Level(value, of_uniform=True) for value in fractions)]
+
+
+def _checks(records: Records) -> Checks:
+  """How first passages were looked for, of each row."""
+  batch, every = (_numbers(records, name) for name in ("batch_size", "check_every"))
+  step = batch * every
+  return Checks(batch, step, _numbers(records, "max_samples") // step * step)
+
+
+def _numbers(records: Records, name: str) -> np.ndarray:
+  """A setting of the protocol, of each row."""
+  for column in (name, f"protocol.{name}"):
+    if column in _names(records):
+      return records.table[column].astype(float)
+  settings = records.settings.get("protocol", records.settings)
+  known = isinstance(settings, Mapping) and name in settings
+  require(known, "records", f"no {name}", "records that know the settings of their run")
+  return np.full(len(records.table), float(settings[name]))
+
+
+def _uniform_risk(records: Records) -> np.ndarray:
+  """Uniform attention's risk, of each row; NaN where it is not known."""
+  known = records.settings.get("uniform_attention_risk", {})
+  lengths = records.table["length"].tolist()
+  return np.array([known.get(str(length), np.nan) for length in lengths], float)
+
+
+def _keys(records: Records) -> np.ndarray:
+  """Numbers what the keys of each row's trial come from, but for its index."""
+  own = [
+    (row["task"], specifications.base(str(row["model"])), row["length"])
+    for row in records.table
+  ]
+  numbers = {name: k for k, name in enumerate(dict.fromkeys(own))}
+  return np.array([numbers[name] for name in own], int)

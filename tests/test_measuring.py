@@ -1,0 +1,193 @@
+"""`sepfx.measure` on a directory, and `sepfx.plot`."""
+
+import csv
+import functools
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import sepfx
+from sepfx import measuring, plotting
+from sepfx.errors import InvalidSetting
+from sepfx.models import FeedForward
+from sepfx.tasks import FUNCTIONS, LINKS, QSTR, SparseBoolean
+from sepfx.training import ERM, AdamW, Online
+from tests import programs, small
+
+# As `programs.SMALL` has it on the command line.
+PROTOCOL = Online(
+  thresholds=(0.9, 0.7),
+  optimizer=AdamW(0.01, weight_decay=0.01),
+  batch_size=16,
+  check_every=5,
+  num_test=300,
+  max_samples=8000,
+)
+TASK = QSTR(token_dim=2)
+MODEL = "ffn:hidden_widths=20"
+quick = functools.partial(
+  sepfx.measure, QSTR(token_dim=2, codes="distinct"), small.Linear(name="own"), 3,
+  Online(thresholds=(0.7,), batch_size=8, check_every=1, num_test=50, max_samples=40),
+  num_trials=2, progress=False,
+)  # fmt: skip
+
+
+class Counted(sepfx.Watcher):
+  """How many trials ended; does something after each."""
+
+  def __init__(self, then=lambda: None):
+    self.number, self._then = 0, then
+
+  def ended(self, result):
+    self.number += 1
+    self._then()
+
+
+@pytest.mark.slow
+def test_the_same_trials_as_the_command_line_leaves(tmp_path):
+  programs.complete(
+    tmp_path / "command", f"--models={MODEL}", "--lengths=3,4", "--num_trials=2",
+    "--thresholds=0.9,0.7", "--check_every=5", "--max_samples=8000",
+    cache=tmp_path / "cache",
+  )  # fmt: skip
+  found = sepfx.measure(
+    TASK, MODEL, [3, 4], PROTOCOL, num_trials=2,
+    directory=tmp_path / "call", progress=False,
+  )  # fmt: skip
+  for name in ("trials.csv", "curves.npz"):
+    own = (tmp_path / "call" / name).read_bytes()
+    assert own == (tmp_path / "command" / name).read_bytes()
+  loaded = sepfx.load(tmp_path / "call")
+  of_command = json.loads((tmp_path / "command" / "summary.json").read_text())
+  assert plotting.summarise(loaded)["cells"] == of_command["cells"]
+  of_both = plotting.summarise(sepfx.load(tmp_path / "command"))
+  assert of_both["cells"] == of_command["cells"]
+  np.testing.assert_array_equal(loaded.table, found.table)
+  assert loaded.settings == found.settings
+
+
+@pytest.mark.slow
+def test_a_call_goes_on_and_grows(tmp_path):
+  first = quick(directory=tmp_path)
+  again = Counted()
+  np.testing.assert_array_equal(
+    quick(directory=tmp_path, watchers=[again]).table, first.table
+  )
+  assert again.number == 0
+  more = Counted()
+  grown = sepfx.measure(
+    *quick.args[:2], [3, 4], quick.args[3], num_trials=3, progress=False,
+    directory=tmp_path, watchers=[more],
+  )  # fmt: skip
+  assert more.number == 4
+  assert sorted(grown.table[["length", "trial"]].tolist()) == [
+    (length, trial) for length in (3, 4) for trial in range(3)
+  ]
+
+
+@pytest.mark.slow
+def test_interrupted_by_ctrl_c(tmp_path):
+  once = iter([lambda: os.kill(os.getpid(), signal.SIGINT)])
+  stopped = Counted(lambda: next(once, lambda: None)())
+  before = signal.getsignal(signal.SIGINT)
+  with pytest.raises(KeyboardInterrupt, match="the same call goes on from here"):
+    quick(directory=tmp_path, num_trials=20, lanes=1, watchers=[stopped])
+  assert signal.getsignal(signal.SIGINT) is before
+  with open(tmp_path / "trials.csv") as file:
+    recorded = len(list(csv.DictReader(file)))
+  assert 1 <= recorded < 20
+  assert not (tmp_path / "summary.json").exists()
+  rest = Counted()
+  found = quick(directory=tmp_path, num_trials=20, watchers=[rest])
+  assert rest.number == 20 - recorded
+  np.testing.assert_array_equal(found.table, quick(num_trials=20).table)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"seed": 1}, r"differs in seed \(there 0, here 1\)"),
+    ({"task_draw": "shared"}, "differs in task_draw"),
+    ({"axes": {"learning_rate": [1e-3]}}, r"it has other axes \(there \[\], here"),
+  ],
+)
+def test_directory_of_another_call_is_refused(tmp_path, settings, message):
+  quick(directory=tmp_path)
+  kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  with pytest.raises(InvalidSetting, match=f"^directory: got .*{message}"):
+    quick(directory=tmp_path, **settings)
+  assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
+def test_directory_of_a_study_is_refused(tmp_path):
+  (tmp_path / "notes.txt").write_text("mine")
+  with pytest.raises(InvalidSetting, match=r"^directory: got .*an empty directory"):
+    quick(directory=tmp_path)
+
+
+def test_weights_in_memory_are_those_on_disk(tmp_path):
+  kept = quick(keep_weights=True)
+  read = quick(keep_weights=True, directory=tmp_path)
+  assert list(kept.models) == list(read.models)
+  for name, own in kept.models.items():
+    jax.tree.map(
+      np.testing.assert_array_equal, own.params, dict(read.models[name].params)
+    )
+  assert not quick().models
+
+
+def test_settings_are_described_without_addresses():
+  class Own:
+    pass
+
+  own = measuring._described(
+    [QSTR(), FeedForward((3, 2)), optax.sgd(0.1), Own(), functools.partial(sum, [1])]
+  )
+  assert own[0]["indices"] == "sepfx.tasks.indices:independent"
+  assert own[1]["hidden_widths"] == [3, 2]
+  assert " at 0x" not in str(own)
+
+
+def test_links_and_functions_by_their_names():
+  assert QSTR(link="mean") == QSTR(link=LINKS["mean"])
+  assert SparseBoolean(function="majority").function is FUNCTIONS["majority"]
+  with pytest.raises(InvalidSetting, match="link: got 'linaer', takes linear, mean"):
+    QSTR(link="linaer")
+  with pytest.raises(InvalidSetting, match="function: got 'nor', takes and, or"):
+    SparseBoolean(function="nor")
+
+
+def test_progress_is_shown_on_stderr_unless_it_is_not_wanted(capsys):
+  quick(progress=True)
+  out, err = capsys.readouterr()
+  assert not out
+  assert "2/2 trials" in err
+  quick()
+  assert capsys.readouterr() == ("", "")
+
+
+def test_figure_of_first_passages():
+  found = quick(axes={"learning_rate": [1e-3, 1e-2]})
+  figure = sepfx.plot(found, against="learning_rate")
+  assert figure.axes[0].get_xlabel() == "learning rate"
+  with pytest.raises(InvalidSetting, match="against: got 'model', takes a numeric axis"):
+    sepfx.plot(found, against="model")
+
+
+@pytest.mark.slow
+def test_figure_of_fixed_samples():
+  protocol = ERM(threshold=0.4, max_steps=20, num_test=50)
+  found = sepfx.measure(
+    SparseBoolean(sparsity=1), MODEL, [4, 5], protocol,
+    axes={"sample_size": [5, 20]}, num_trials=2, progress=False,
+  )  # fmt: skip
+  titles = [axis.get_title() for axis in sepfx.plot(found).axes]
+  assert titles[0].endswith(MODEL)
+  assert titles[1] == "critical sample size, 95% intervals"
+  with pytest.raises(InvalidSetting, match="against: got 'sample_size', takes length"):
+    sepfx.plot(found, against="sample_size")
