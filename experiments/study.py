@@ -20,7 +20,7 @@ from absl import flags
 from sepfx import probes as probes_lib
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.probed import summarise_probes
-from sepfx.ensembles import Cell, Records, grid
+from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
 from sepfx.plotting import write_figure
@@ -218,11 +218,13 @@ def run(study: Study, chosen: Chosen) -> None:
     complete = Run(*everything, whole, FLAGS.against)
     summary = study.summarise(complete)
     write_figure(directory, study.draw(complete, summary))
-    shown = [*study.table(summary)]
+    counts = numbers_of_parameters(complete.cells)
+    shown = [*study.table(summary), tables.parameters(complete.cells, counts)]
     if FLAGS.probes:
       means = summarise_probes(everything[0])
       directory.write("probes.json", json.dumps(means, indent=2) + "\n")
       shown += tables.probes(means)
+    summary = {**summary, "parameters": counts}
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
     for part in shown:
       console.print(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rich.table
@@ -11,6 +11,7 @@ import rich.table
 from sepfx.analysis import Level
 from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
+from sepfx.ensembles import Cell
 
 
 def means(summary: dict) -> list[Any]:
@@ -42,6 +43,18 @@ def means(summary: dict) -> list[Any]:
     text += " Coarse: less than ten checks (--check_every)."
   parts.append(text)
   return parts
+
+
+def parameters(cells: Mapping[str, Cell], counts: Mapping[str, int]) -> str:
+  """How many parameters each model has, over its cells."""
+  by_model: dict[str, list[int]] = {}
+  for name, cell in cells.items():
+    by_model.setdefault(cell.coordinates["model"], []).append(counts[name])
+  parts = []
+  for model, own in by_model.items():
+    most = f" to {max(own):,}" if max(own) > min(own) else ""
+    parts.append(f"{model} {min(own):,}{most}")
+  return f"Parameters: {', '.join(parts)}."
 
 
 def probes(summary: Sequence[dict]) -> list[Any]:

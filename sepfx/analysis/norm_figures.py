@@ -60,7 +60,12 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
                   label=f"N = {own['length']} slots")  # fmt: skip
   norms.set(xlabel="labels n", ylabel="squared norm of all parameters",
             title="memorising and learning")  # fmt: skip
-  where.plot(lengths, crossings(summary), **STYLES[0], label="where the norms are equal")
+  found = crossings(summary)
+  where.plot(lengths, found, **STYLES[0], label="where the norms are equal")
+  if np.all(np.isnan(found)):
+    where.set_ylim(min(n), max(n))
+    where.text(0.5, 0.5, "at none of the n that were tried", transform=where.transAxes,
+               horizontalalignment="center")  # fmt: skip
   where.set(xlabel="length N", ylabel="labels n",
             title="from where on learning is cheaper")  # fmt: skip
   for axis in (asked, norms, where):

@@ -1,6 +1,6 @@
 """How many trials run: lanes, the host loop, records, run directories."""
 
-from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid
+from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid, numbers_of_parameters
 from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.loading import load
@@ -21,6 +21,7 @@ __all__ = [
   "joined",
   "leaves_of",
   "load",
+  "numbers_of_parameters",
   "run",
   "table",
   "trial_name",

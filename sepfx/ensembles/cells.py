@@ -75,6 +75,18 @@ def cell_name(coordinates: Mapping[str, Any]) -> str:
   return "/".join(f"{key}={text}" for key, text in texts.items())
 
 
+def numbers_of_parameters(cells: Mapping[str, Cell]) -> dict[str, int]:
+  """How many numbers each cell's model learns, by the cell's name."""
+  known: dict[Any, int] = {}
+  found = {}
+  for name, cell in cells.items():
+    structure = jax.tree.structure(cell.trial)
+    if structure not in known:
+      known[structure] = cell.trial.num_parameters
+    found[name] = known[structure]
+  return found
+
+
 def _words(name: str) -> np.ndarray:
   """A stable 64-bit digest of a name, in two words."""
   return np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u4")

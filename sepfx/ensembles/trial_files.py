@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sepfx.ensembles import weights
-from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.cells import Cell, numbers_of_parameters
 from sepfx.ensembles.records import (
   Records,
   Result,
@@ -63,14 +63,15 @@ def begun(
     InvalidSetting: as `TrialFiles`.
   """
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
+  parameters = numbers_of_parameters({cell.name: cell for cell in cells})
   is_new = directory.stored is None
   if is_new:  # first of all: a directory with records alone would be refused
-    directory.begin(settings, types)
+    directory.begin(settings, types, parameters)
   files = TrialFiles(
     directory, cells, added=added, probed=probed, keep_weights=keep_weights
   )
   if not is_new:  # last: what is there has been given today's names by now
-    directory.begin(settings, types)
+    directory.begin(settings, types, parameters)
   return files
 
 

@@ -1,6 +1,6 @@
 """What is learned: data-generating models with planted parameters, pure samplers.
 
-The rest of the library asks this of a task (see docs/adding_a_task.md): a frozen
+The rest of the library asks this of a task (see docs/guides/own_task.md): a frozen
 dataclass with `name`, `length`, `objective`, `init(key)`, `sample(key, planted, n)` whose
 result has `labels`, `encode(planted, sample)`, `best_constant_error()` and
 `check_draw(keys)`.

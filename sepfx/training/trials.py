@@ -6,6 +6,7 @@ import abc
 import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,12 @@ class Trial(abc.ABC):
     coordinates = self.coordinates
     coordinates["model"] = specifications.base(coordinates["model"])
     return "/".join(f"{key}={value}" for key, value in coordinates.items())
+
+  @property
+  def num_parameters(self) -> int:
+    """Numbers that the model learns."""
+    leaves = jax.tree.leaves(self.state_shapes().params)
+    return sum(math.prod(leaf.shape) for leaf in leaves)
 
   @property
   def most_steps(self) -> int:

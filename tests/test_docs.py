@@ -1,0 +1,105 @@
+"""The documentation: its examples run, and what it says of the code is so."""
+
+import importlib
+import inspect
+import json
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sepfx import models
+from sepfx.tasks import QSTR, SparseBoolean
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+# Pages with examples: each page's blocks run one after another.
+EXAMPLES = ("tutorial.md", "guides/own_probe.md")
+
+
+def blocks(page):
+  return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def test_all_pages_with_python_are_known():
+  pages = [path.relative_to(DOCS) for path in DOCS.rglob("*.md")]
+  found = {str(page) for page in pages if blocks(page)}
+  assert found == set(EXAMPLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_examples_run(page, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names = {"__name__": "example"}
+  for block in blocks(page):
+    exec(compile(block, page, "exec"), names)
+  assert set(names["records"].table["outcome"]) == {"reached"}
+
+
+def test_notebook_is_the_tutorial():
+  notebook = json.loads((DOCS / "tutorial.ipynb").read_text())
+  cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+  sources = ["".join(c["source"]).strip() for c in cells]
+  assert sources == [block.strip() for block in blocks("tutorial.md")]
+
+
+def counted(heading):
+  """The table of models under a heading: name -> parameters."""
+  (section,) = re.findall(
+    rf"^## {heading}.*?(?=^## |\Z)",
+    (DOCS / "models.md").read_text(),
+    re.MULTILINE | re.DOTALL,
+  )
+  rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \|$", section, re.MULTILINE)
+  return {name: int(number.replace(",", "")) for name, number in rows}
+
+
+@pytest.mark.parametrize(
+  ("heading", "kind", "task", "inputs"),
+  [
+    ("Tokens", "regression", QSTR(length=12), None),
+    ("Bits", "classification", SparseBoolean(length=100), (1, 100)),
+  ],
+)
+def test_models_have_the_parameters_that_the_table_says(heading, kind, task, inputs):
+  shape = inputs or (1, task.length, task.input_dim)
+  inputs = jnp.zeros(shape, int if inputs else float)
+  found = {}
+  for name in models.NAMES[kind]:
+    params = jax.eval_shape(models.build(name, task).init, jax.random.key(0), inputs)
+    found[name] = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert counted(heading) == found
+
+
+def modules_of_the_reference():
+  for path in sorted((DOCS / "reference").glob("*.md")):
+    for name in re.findall(r"automodule:: (\S+)", path.read_text()):
+      yield importlib.import_module(name)
+
+
+def test_every_public_name_is_in_the_reference_and_has_a_docstring():
+  documented = {module.__name__ for module in modules_of_the_reference()}
+  for package in ("tasks", "models", "training", "ensembles", "probes", "analysis",
+                  "constructions"):  # fmt: skip
+    assert f"sepfx.{package}" in documented
+  theory = {f"sepfx.theory.{path.stem}" for path in
+            (DOCS.parent / "sepfx" / "theory").glob("[a-z]*.py")}  # fmt: skip
+  assert theory <= documented
+  for module in modules_of_the_reference():
+    own = getattr(module, "__all__", None) or [
+      name for name, value in vars(module).items()
+      if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]  # fmt: skip
+    for name in own:
+      value = getattr(module, name)
+      if inspect.isclass(value) or inspect.isfunction(value):
+        assert inspect.getdoc(value), f"{module.__name__}.{name}"
+
+
+def test_pages_link_to_what_is_there():
+  for path in [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "BUILD.md"]:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+      if "://" not in target:
+        assert (path.parent / target).exists(), f"{path}: {target}"
