@@ -126,9 +126,9 @@ def report() -> Report:
   )
 
 
-def main(_: Sequence[str]) -> None:
+def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("growth", report)
+  leave("growth", report, unknown)
 
 
 if __name__ == "__main__":

@@ -128,10 +128,9 @@ def report() -> Report:
   )
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  require(not arguments, "argument", " ".join(arguments), "a flag (see --helpfull)")
-  leave("tests", report)
+  leave("tests", report, unknown)
 
 
 if __name__ == "__main__":

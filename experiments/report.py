@@ -13,7 +13,7 @@ from absl import flags
 
 from sepfx import plotting
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 
 from . import running, study
 
@@ -40,16 +40,20 @@ class Report(NamedTuple):
   arrays: Mapping[str, Mapping[str, Any]] = {}
 
 
-def leave(name: str, find: Callable[[], Report]) -> None:
+def leave(name: str, find: Callable[[], Report], unknown: Sequence[str]) -> None:
   """Leaves a report in --output_dir, the table as NAME.csv, and prints its end.
 
   Args:
     name: of the table.
     find: makes the report, once the directory is there.
+    unknown: arguments that are no flag of the program.
 
   Raises:
-    InvalidSetting: for a directory that holds a run, which would be written over.
+    InvalidSetting: for an argument that is no flag; for a directory that holds a run,
+      which would be written over.
   """
+  for argument in unknown:
+    raise InvalidSetting("argument", argument, "a flag (see --help)")
   console = running.console()
   with RunDirectory(FLAGS.output_dir) as directory:
     holds_run = bool(directory.stored and directory.stored.get("columns"))

@@ -95,9 +95,9 @@ def report() -> Report:
   )
 
 
-def main(_: Sequence[str]) -> None:
+def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("sharpness", report)
+  leave("sharpness", report, unknown)
 
 
 if __name__ == "__main__":

@@ -84,29 +84,30 @@ def exponents_of(path: str) -> list[dict[str, Any]]:
     takes = f"runs of {', '.join(_COLUMN_OF)}, not of {model}"
     require(model in _COLUMN_OF, "runs", path, takes)
     (task,) = own
-    rows.append(_row(path, task, model, entry, _bound(entry, summary)))
+    rows.append(_row(path, task, model, entry, _bounds(entry, summary)))
+  takes = "a run with exponents of n ~ N^c: trials that learned at several lengths"
+  require(bool(rows), "runs", path, takes)
   return rows
 
 
-def _bound(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def _bounds(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, set[str]]:
   """Whether an exponent is a bound, since the n of some lengths are.
 
   Returns:
-    "at most" or "at least" c; "about" where it may be off either way; "" where no n is a
-    bound.
+    The `_MARKS` of those n, each with what it makes of c: "at most" or "at least".
   """
   names = ("series", "threshold", "fraction")
   centre = sum(map(math.log, entry["over"])) / len(entry["over"])
-  words = set()
+  words: dict[str, set[str]] = {}
   for cell in summary.get("best", summary["cells"]):
     same = all(cell.get(name) == entry[name] for name in names)
     if same and cell["length"] in entry["over"]:
       longer = math.log(cell["length"]) > centre
       if cell.get("edge"):  # at a better rate n would be smaller
-        words.add("at most" if longer else "at least")
+        words.setdefault("edge", set()).add("at most" if longer else "at least")
       if cell.get("restricted"):  # with a larger budget n would be larger
-        words.add("at least" if longer else "at most")
-  return words.pop() if len(words) == 1 else "about" if words else ""
+        words.setdefault("restricted", set()).add("at least" if longer else "at most")
+  return words
 
 
 def _recorded(directory: pathlib.Path) -> set[str]:
@@ -119,13 +120,20 @@ def _recorded(directory: pathlib.Path) -> set[str]:
 
 
 def _row(
-  path: str, task: str, model: str, entry: Mapping[str, Any], bound: str
+  path: str,
+  task: str,
+  model: str,
+  entry: Mapping[str, Any],
+  bounds: Mapping[str, set[str]],
 ) -> dict[str, Any]:
   column = _COLUMN_OF[model]
   expected, theorem = _THEOREMS[task, column]
   fraction = entry["fraction"]
   known = entry["low"] is not None
   found = verdict(entry["low"], entry["high"]) if known else "not settled"
+  both = set().union(*bounds.values())
+  bound = both.pop() if len(both) == 1 else "about" if both else ""
+  marks = [words for mark, words in _MARKS.items() if entry.get(mark) or mark in bounds]
   unsafe = {"grows": ("at most", "about"), _INDEPENDENT: ("at least", "about")}
   if bound in unsafe.get(found, ()):
     found = "not settled"
@@ -134,7 +142,7 @@ def _row(
     "threshold": str(Level(fraction or entry["threshold"], fraction is not None)),
     "lengths": " ".join(map(str, entry["over"])),
     "bound": bound, "c": entry["c"], "low": entry["low"], "high": entry["high"],
-    "marks": ", ".join(words for mark, words in _MARKS.items() if entry.get(mark)),
+    "marks": ", ".join(marks),
     "verdict": found, "theorem": theorem,
     "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
   }  # fmt: skip
@@ -182,9 +190,9 @@ def report() -> Report:
   )
 
 
-def main(_: Sequence[str]) -> None:
+def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("table_1", report)
+  leave("table_1", report, unknown)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,14 @@ def test_where_norms_cross():
   np.testing.assert_allclose(where.get_lines()[0].get_ydata()[:2], [2, 2 * np.sqrt(2)])
 
 
+def test_norms_that_are_equal_nowhere_are_said_to_be(tmp_path):
+  figure = draw_norms(summary_of([1.0, 8.0], [100.0, 200.0]))
+  figure.savefig(tmp_path / "figure.png")
+  *_, where = figure.axes
+  assert [text.get_text() for text in where.texts] == ["at none of the n that were tried"]
+  assert not draw_norms(summary_of([1.0, 8.0], [4.0, 200.0])).axes[-1].texts
+
+
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path):
   small = ("--lengths=8,16", "--samples=4,32", "--draws=3", "--token_dim=4")
@@ -67,6 +75,8 @@ def test_the_program_end_to_end(tmp_path):
   [
     ("--lengths=3", "--lengths: got '3', takes different whole numbers from 4 to 4096"),
     ("--samples=1,2", "--samples: got '1,2', takes different whole numbers from 2"),
+    ("--draws=1", "--draws: got 1, takes an integer >= 2"),
+    ("--length=8", "argument: got '--length=8', takes a flag (see --help)"),
   ],
 )
 def test_bad_flags_are_refused(tmp_path, argument, expected):

@@ -287,6 +287,11 @@ def test_projection_and_its_gradient():
   assert np.all(np.isfinite(gradient))
 
 
+def test_a_negative_lipschitz_constant_is_refused():
+  with pytest.raises(InvalidSetting, match="lipschitz: got -1, takes a number >= 0"):
+    ResidualRNN(lipschitz=-1).init(jax.random.key(0), jnp.zeros((1, 2, 3)))
+
+
 def test_rescaled_transition_is_lipschitz():
   alpha, d_h = 0.2, 4
   keys = jax.random.split(jax.random.key(0), 3)

@@ -32,7 +32,7 @@ def run_of(path, task, *exponents, **further):
   ]  # fmt: skip
   summary = {"cells": cells, "exponents": exponents, **further}
   (path / "summary.json").write_text(json.dumps(summary))
-  (path / "trials_a.csv").write_text(f"task,model\n{task},{exponents[0]['series']}\n")
+  (path / "trials_a.csv").write_text(f"task,model\n{task},gru\n")
   return str(path)
 
 
@@ -82,9 +82,18 @@ def test_a_verdict_needs_a_bound_from_its_own_side(tmp_path, lengths, bound, gro
   path = run_of(tmp_path / "run", "qstr", large, small)
   found = table_1.exponents_of(path)
   assert [row["bound"] for row in found] == [bound, bound]
+  says = {"upper": "some are upper bounds", "lower": "some are lower bounds"}
+  marks = ", ".join(words for kind, words in says.items() if kind in lengths)
+  assert [row["marks"] for row in found] == [marks, marks]
   independent = "not settled" if bound in ("at least", "about") else None
   expected = [grows, independent or "nearly independent of N"]
   assert [row["verdict"] for row in found] == expected
+
+
+def test_a_run_without_exponents_is_refused(tmp_path):
+  path = run_of(tmp_path / "run", "qstr")
+  with pytest.raises(InvalidSetting, match="takes a run with exponents of n ~ N"):
+    table_1.exponents_of(path)
 
 
 def test_task_of_the_cells_comes_before_that_of_the_records(tmp_path):

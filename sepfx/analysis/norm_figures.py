@@ -61,17 +61,19 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   norms.set(xlabel="labels n", ylabel="squared norm of all parameters",
             title="memorising and learning")  # fmt: skip
   found = crossings(summary)
-  where.plot(lengths, found, **STYLES[0], label="where the norms are equal")
   if np.all(np.isnan(found)):
-    where.set_ylim(min(n), max(n))
+    where.plot(lengths, [min(n)] * len(lengths), alpha=0)  # for the limits alone
     where.text(0.5, 0.5, "at none of the n that were tried", transform=where.transAxes,
                horizontalalignment="center")  # fmt: skip
+  else:
+    where.plot(lengths, found, **STYLES[0], label="where the norms are equal")
   where.set(xlabel="length N", ylabel="labels n",
             title="from where on learning is cheaper")  # fmt: skip
   for axis in (asked, norms, where):
     axis.set(xscale="log", yscale="log")
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8)
+    if axis.get_legend_handles_labels()[0]:
+      axis.legend(frameon=False, fontsize=8)
   for side in (asked.xaxis, norms.xaxis, where.xaxis, where.yaxis):
     label_logarithmic(side)
   return figure

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sepfx.errors import require
 from sepfx.models.initializers import Scheme, dense_init, linear
 from sepfx.models.products import product
 
@@ -107,6 +108,8 @@ class ResidualRNN(nn.Module):
     """Maps embedded tokens to one prediction a position."""
     if not self.transition_widths:
       raise ValueError("transition_widths: got none, takes at least one hidden width")
+    bounded = self.lipschitz is None or self.lipschitz >= 0
+    require(bounded, "lipschitz", self.lipschitz, "a number >= 0, or none")
     times_first = jnp.swapaxes(inputs, 0, 1)
 
     def states(direction: str, tokens: jax.Array) -> jax.Array:
