@@ -73,3 +73,40 @@ def test_models_alone_load_no_engine():
   )
   done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
   assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+# Each imports from earlier layers alone, and those of one layer not from one another; but
+# for constructions and theory, which lean on each other.
+LAYERS = (
+  ("errors", "lanewise", "outlets"),
+  ("specifications",),
+  ("tasks", "models"),
+  ("training",),
+  ("constructions", "theory"),
+  ("probes", "ensembles"),
+  ("analysis",),
+  ("plotting",),
+  ("measuring",),
+)
+
+
+def imported(path):
+  """The parts of sepfx that a module imports, wherever it does."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.ImportFrom) and node.module == "sepfx":
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sepfx."):
+      yield node.module.split(".")[1]
+    elif isinstance(node, ast.Import):
+      names = [alias.name.split(".") for alias in node.names]
+      yield from (name[1] for name in names if name[0] == "sepfx" and len(name) > 1)
+
+
+def test_every_module_imports_from_the_layers_below_it():
+  level = {name: k for k, layer in enumerate(LAYERS) for name in layer}
+  together = {"constructions", "theory"}
+  for path in (ROOT / "sepfx").rglob("*.py"):
+    own = path.relative_to(ROOT / "sepfx").parts[0].removesuffix(".py")
+    for name in () if own == "__init__" else set(imported(path)) - {own}:
+      below = level[name] < level[own] or {name, own} == together
+      assert below, f"{path.relative_to(ROOT)} imports sepfx.{name}"
