@@ -29,7 +29,7 @@ from sepfx.training import Trial, projected
 from . import fixed_steps, study
 from .parts import made_from, one_of, optimizer_from
 from .settings import Common, setting
-from .tables import interval_text
+from .tables import risk_text
 
 # Those that the construction's read-out is fitted to, and as many to measure it with.
 _PROMPTS = 4000
@@ -117,7 +117,7 @@ def table(summary: dict) -> list[Any]:
   for cell in summary["cells"]:
     below = "" if cell["below"] is None else f"{cell['below']:.1f}"
     shown.add_row(
-      cell["attention"], str(cell["num_heads"]), interval_text(cell, "risk"),
+      cell["attention"], str(cell["num_heads"]), risk_text(cell),
       built.get(cell["num_heads"], ""), f"{cell['floor']:.3f}", below,
     )  # fmt: skip
   return [

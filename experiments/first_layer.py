@@ -28,7 +28,7 @@ from sepfx.training import Trial
 from . import fixed_steps, study
 from .parts import made_from, one_of, optimizer_from
 from .settings import Common, setting
-from .tables import interval_text
+from .tables import risk_text
 
 _TASKS = {"simple_qstr": shared, "qstr": independent}
 
@@ -107,9 +107,7 @@ def table(summary: dict) -> list[Any]:
   for cell in summary["cells"]:
     values = [cell.get(name) for name in names]
     texts = ["" if value is None else f"{value:.3g}" for value in values]
-    shown.add_row(
-      cell["series"], str(cell["samples"]), interval_text(cell, "risk"), *texts
-    )
+    shown.add_row(cell["series"], str(cell["samples"]), risk_text(cell), *texts)
   lines = [
     f"{own['series']}: risk below 0.5 from n = {own['samples']} on"
     if own["samples"]

@@ -33,7 +33,7 @@ from sepfx.training import Trial, penalised
 from . import fixed_steps, study
 from .parts import made_from, optimizer_from
 from .settings import Chosen, Common, setting
-from .tables import interval_text
+from .tables import interval_text, risk_text
 
 # Labels that memories are built for, and samples of each.
 _MEMORIES, _DRAWS = (2, 4, 8, 16, 32, 64), 20
@@ -119,7 +119,7 @@ def table(summary: dict) -> list[Any]:
   for cell in summary["cells"]:
     shown.add_row(
       str(cell["length"]), f"{cell['samples']:,}",
-      *(interval_text(cell, name) for name in ("train", "risk", "squared_norm")),
+      interval_text(cell, "train"), risk_text(cell), interval_text(cell, "squared_norm"),
     )  # fmt: skip
   lines = []
   for own, slots in zip(summary["crossings"], summary["lengths"], strict=True):

@@ -24,7 +24,7 @@ from sepfx.training import Trial
 from . import fixed_steps, study
 from .parts import made_from, one_of, optimizer_from
 from .settings import Chosen, Common, setting
-from .tables import exponent, interval_text
+from .tables import exponent, risk_text
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Those of which it is known how their state is read.
@@ -86,7 +86,7 @@ def table(summary: dict) -> list[Any]:
     frobenius = "" if cell["frobenius"] is None else f"{cell['frobenius']:.3g}"
     shown.add_row(
       cell["task"], cell["model"], str(cell["length"]), str(cell["units"]),
-      interval_text(cell, "risk"), _bound(cell["least_units"], 1), frobenius,
+      risk_text(cell), _bound(cell["least_units"], 1), frobenius,
       _bound(cell["least_frobenius"], 0),
     )  # fmt: skip
   widths = rich.table.Table("task", "model", "risk below", "N: least d_h", "c")

@@ -187,6 +187,12 @@ def critical_size(critical: dict, unit: int, form: str = ",.0f") -> str:
   return f"{size:{form}} [{low:{form}}, {high:{form}}]"
 
 
+def risk_text(entry: dict) -> str:
+  """A mean squared error, whose interval is cut at 0."""
+  low = entry["risk_low"]
+  return interval_text(entry | {"risk_low": None if low is None else max(low, 0)}, "risk")
+
+
 def interval_text(
   entry: dict, name: str, form: str = ".3g", interval: str = " [{}, {}]"
 ) -> str:

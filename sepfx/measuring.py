@@ -111,6 +111,9 @@ def measure(
     instance = not isinstance(value, type)
     takes = f"an instance: did you forget () after {getattr(value, '__name__', '')}?"
     require(instance, name, value, takes)
+  for name, value, least in (("seed", seed, 0), ("num_trials", num_trials, 1)):
+    whole = isinstance(value, int | np.integer) and least <= value < 2**32
+    require(whole, name, value, f"an integer from {least} to 2^32 - 1")
   console = rich.console.Console(stderr=True, highlight=False, quiet=not progress)
   if not console.is_terminal:
     console.width = _FILE_COLUMNS

@@ -36,6 +36,8 @@ def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figu
   Raises:
     InvalidSetting: for records of something else, or a column that they do not have.
   """
+  takes = "Records, such as sepfx.load of a directory"
+  require(isinstance(records, Records), "records", records, takes)
   summary = summarise(records, against=against)
   if "samples" not in _names(records):
     return success_figures.success(records, summary)

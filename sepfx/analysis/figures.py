@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
+import matplotlib.artist
 import matplotlib.axes
 import matplotlib.axis
 import matplotlib.figure
@@ -125,7 +126,7 @@ def style_of(k: int) -> dict[str, Any]:
 
 
 def legend_below(
-  figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.lines.Line2D]
+  figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.artist.Artist]
 ) -> None:
   """Adds a legend below the panels, in as many columns as the longest name leaves.
 
@@ -259,6 +260,9 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
     title=title,
   )
   axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
+  if len(places) == 1:  # or series that stand side by side would fill the panel
+    (place,) = places.tolist()
+    axis.set_xlim(*((place / 2, 2 * place) if logarithmic else (place - 1, place + 1)))
   axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
   label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)

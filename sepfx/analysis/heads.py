@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import style_of
+from sepfx.analysis.figures import legend_below, style_of
 from sepfx.analysis.statistics import student_interval
 from sepfx.ensembles import Records
 from sepfx.theory import lower_bounds
@@ -74,7 +74,7 @@ def _floors(sparsity: int, token_dim: int, heads: int) -> dict[str, float]:
 
 def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws risks against the number of heads, with both floors and the printed one."""
-  figure = matplotlib.figure.Figure(figsize=(7, 5), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=(7, 6), layout="constrained")
   axis = figure.subplots()
   lines: Sequence[Mapping[str, float]] = summary["lines"]
   x = [0, *(line["num_heads"] for line in lines)]
@@ -110,5 +110,5 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   worst = max(max(cell["risks"]) for cell in summary["cells"])
   axis.set_ylim(0, 1.05 * max(_VARIANCE, worst))
   axis.grid(alpha=0.25)
-  axis.legend(fontsize=8, loc="upper right")
+  legend_below(figure, axis.get_legend_handles_labels()[0])
   return figure
