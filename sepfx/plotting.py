@@ -102,8 +102,10 @@ def _names(records: Records) -> tuple[str, ...]:
 def _levels(records: Records) -> list[Level]:
   """The thresholds, as they were given where that is known."""
   fractions = records.settings.get("uniform_fractions") or ()
-  given = records.settings.get("thresholds", ()) if fractions else ()
-  levels = list(given) if fractions else np.unique(records.table["threshold"])[::-1]
+  if fractions and not np.all(np.isnan(_uniform_risk(records))):
+    levels = list(records.settings["thresholds"])
+  else:
+    levels, fractions = np.unique(records.table["threshold"])[::-1].tolist(), ()
   return [*map(Level, levels), *(Level(value, of_uniform=True) for value in fractions)]
 
 
@@ -126,10 +128,22 @@ def _numbers(records: Records, name: str) -> np.ndarray:
 
 
 def _uniform_risk(records: Records) -> np.ndarray:
-  """Uniform attention's risk, of each row; NaN where it is not known."""
+  """Uniform attention's risk, of each row; NaN where it is not known.
+
+  Where thresholds were given as shares of it, it follows from them.
+  """
   known = records.settings.get("uniform_attention_risk", {})
-  lengths = records.table["length"].tolist()
-  return np.array([known.get(str(length), np.nan) for length in lengths], float)
+  risk = np.array([known.get(str(N), np.nan) for N in records.table["length"]], float)
+  fractions = records.settings.get("uniform_fractions")
+  if not fractions:
+    return risk
+  cells = np.array([records.cell_of(row) for row in records.table])
+  for cell in np.unique(cells):
+    thresholds = np.unique(records.table["threshold"][cells == cell])
+    shares = np.setdiff1d(thresholds, records.settings["thresholds"])
+    if len(shares) == len(fractions):
+      risk[cells == cell] = shares[-1] / max(fractions)
+  return risk
 
 
 def _keys(records: Records) -> np.ndarray:

@@ -180,6 +180,23 @@ def test_figure_of_first_passages():
 
 
 @pytest.mark.slow
+def test_figure_of_shares_of_uniform_attentions_loss(tmp_path):
+  programs.complete(
+    tmp_path / "run", f"--models={MODEL}", "--lengths=3,4", "--num_trials=2",
+    "--check_every=5", "--max_samples=8000", "--thresholds=0.9",
+    "--uniform_fractions=0.9,0.8",
+    cache=tmp_path / "cache",
+  )  # fmt: skip
+  loaded = sepfx.load(tmp_path / "run")
+  titles = [axis.get_title() for axis in sepfx.plot(loaded).axes]
+  shares = [f"test MSE below {f} of uniform attention's" for f in (0.9, 0.8)]
+  assert titles[:3] == ["test MSE below 0.9", *shares]
+  of_command = json.loads((tmp_path / "run" / "summary.json").read_text())
+  found = json.loads(json.dumps(plotting.summarise(loaded)))
+  assert found["exponents"] == of_command["exponents"]
+
+
+@pytest.mark.slow
 def test_figure_of_fixed_samples():
   protocol = ERM(threshold=0.4, max_steps=20, num_test=50)
   found = sepfx.measure(
