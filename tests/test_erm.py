@@ -11,7 +11,8 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from sepfx.ensembles import Cell, columns, measure, run
+from sepfx import measure
+from sepfx.ensembles import Cell, columns, run
 from sepfx.errors import InvalidSetting
 from sepfx.tasks import QSTR, SparseBoolean
 from sepfx.training import ERM, Online, adam_with_kernel_decay, projected

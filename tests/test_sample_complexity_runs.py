@@ -14,12 +14,12 @@ from absl.testing import flagsaver
 
 from experiments import (
   parity,
-  running,
   study,
 )
 from experiments.merging import merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
+from sepfx.ensembles import trial_files
 from sepfx.ensembles.run_directory import RunDirectory
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -197,7 +197,7 @@ def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
     directory.write("trials.csv", "task,model\n")
     raise Killed
 
-  monkeypatch.setattr(running, "TrialFiles", files)
+  monkeypatch.setattr(trial_files, "TrialFiles", files)
   with pytest.raises(Killed):
     study.run(STUDY, STUDY.chosen(arguments))
   with RunDirectory(tmp_path / "run") as directory:
