@@ -51,7 +51,7 @@ def build(settings: Settings) -> Trial:
   )
 
 
-def summarise(run: study.Run) -> list[dict]:
+def summarise(run: study.Run) -> dict:
   checks = run.checks()
   in_steps = Checks(*(own / checks.step for own in checks))
   return analysis.transitions(run.records, checks.step, in_steps)

@@ -88,7 +88,7 @@ class Study:
   Attributes:
     settings: a dataclass whose fields are flags (`experiments.settings.setting`).
     build: settings of one cell -> its trial.
-    summarise: the run -> JSON values.
+    summarise: the run -> JSON values by name.
     draw: the run and its summary -> the figure.
     table: the summary -> what is printed.
     output_dir: where results are kept by default.
@@ -103,7 +103,7 @@ class Study:
 
   settings: type
   build: Callable[[Any], Trial]
-  summarise: Callable[[Run], Any]
+  summarise: Callable[[Run], dict[str, Any]]
   draw: Callable[[Run, Any], matplotlib.figure.Figure]
   table: Callable[[Any], Sequence[Any]]
   output_dir: str

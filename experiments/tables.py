@@ -165,10 +165,10 @@ def successes(summary: dict) -> list[Any]:
   return parts
 
 
-def transitions(summary: list[dict]) -> list[Any]:
+def transitions(summary: dict) -> list[Any]:
   """When each trial went from chance to what was to be learned."""
   table = rich.table.Table("task", "T", "learned", "steps to learn")
-  for cell in summary:
+  for cell in summary["cells"]:
     table.add_row(
       f"{cell['task']}, {cell['series']}",
       str(cell["length"]),

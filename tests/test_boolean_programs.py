@@ -280,7 +280,9 @@ def test_parity_end_to_end(tmp_path):
   )  # fmt: skip
   output, rows = run("parity", tmp_path / "run", *arguments)
   assert [row["task"] for row in rows] == ["parity"] * 2
-  (cell,) = json.loads((tmp_path / "run/summary.json").read_text())
+  summary = json.loads((tmp_path / "run/summary.json").read_text())
+  (cell,) = summary["cells"]
+  assert summary["parameters"]
   assert cell["reached"] == 2  # one bit is learned
   assert cell["steps"] == sorted(int(row["samples"]) // 64 for row in rows)
   assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")

@@ -392,22 +392,21 @@ def _thousands(value: float, _: object) -> str:
   return f"{value:g}"
 
 
-def transitions(
-  records: Records, summary: Sequence[Mapping[str, Any]]
-) -> matplotlib.figure.Figure:
+def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws each trial's held-out error against steps, a panel for each length.
 
   Args:
     records: with curves (samples, loss, exact).
     summary: `sepfx.analysis.transitions` of the records.
   """
-  lengths = sorted({cell["length"] for cell in summary})
+  cells = summary["cells"]
+  lengths = sorted({cell["length"] for cell in cells})
   figure = matplotlib.figure.Figure(
     figsize=(4.4 * len(lengths), 3.8), layout="constrained"
   )
   axes = figure.subplots(1, len(lengths), squeeze=False)[0]
-  names = list(dict.fromkeys(cell["series"] for cell in summary))
-  for cell in summary:
+  names = list(dict.fromkeys(cell["series"] for cell in cells))
+  for cell in cells:
     axis = axes[lengths.index(cell["length"])]
     style = STYLES[names.index(cell["series"]) % len(STYLES)]
     own = {column: cell[column] for column in records.coordinates}

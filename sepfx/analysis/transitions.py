@@ -13,7 +13,7 @@ from sepfx.ensembles import Records
 
 def transitions(
   records: Records, batch_size: np.ndarray, checks: Checks
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
   """Summarises the records of a run of one threshold.
 
   Args:
@@ -22,11 +22,11 @@ def transitions(
     checks: of each row, in steps.
 
   Returns:
-    JSON values, one for each cell: `steps`, the transition of each trial that has
+    JSON values: `cells`, with for each cell `steps`, the transition of each trial that has
     learned, ascending; how many trials there were and how each ended; and what
     `sepfx.analysis.passages.Mean` says of the number of steps.
   """
-  summary = []
+  cells = []
   rows = records.table
   names = series(records, ("length",))
   for length, name in dict.fromkeys(zip(rows["length"].tolist(), names, strict=True)):
@@ -36,7 +36,7 @@ def transitions(
     reached = own["outcome"] == "reached"
     outcomes = own["outcome"].tolist()
     (found,) = cell_means(steps, reached, checks.at(chosen), own["length"]).values()
-    summary.append(
+    cells.append(
       {
         "series": str(name),
         **{c: own[c][0].item() for c in records.coordinates},
@@ -47,4 +47,4 @@ def transitions(
         **{k: None if np.isnan(v) else v for k, v in found._asdict().items()},
       }
     )
-  return summary
+  return {"cells": cells}
