@@ -144,6 +144,7 @@ class Request(NamedTuple):
     added: axes that what is there does not have yet, see `TrialFiles`.
     probe: what is measured of each trial when it has ended.
     keep_weights: whether weights are kept.
+    notes: numbers of cells for `Records.notes`.
   """
 
   own: Sequence[Cell]
@@ -155,6 +156,7 @@ class Request(NamedTuple):
   added: dict[str, Any]
   probe: Probe | None
   keep_weights: bool
+  notes: Mapping[str, Mapping[str, float]]
 
 
 # What is recorded of one trial: values by column.
@@ -261,6 +263,7 @@ def recorded(
       added=request.added,
       probed=probed,
       keep_weights=request.keep_weights,
+      notes=request.notes,
     )
   # A larger budget is for all that stands there, not only for what is asked for today.
   outgrown = files.outgrown_trials if files else []

@@ -23,7 +23,7 @@ from sepfx.analysis.probed import summarise_probes
 from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
-from sepfx.plotting import write_figure
+from sepfx.plotting import notes_of, write_figure
 from sepfx.training import Trial, with_setting
 
 from . import beside, card, command_line, merging, running, settings, tables
@@ -210,6 +210,7 @@ def run(study: Study, chosen: Chosen) -> None:
       added=added,
       probe=probe,
       keep_weights=study.keep_weights or FLAGS.keep_weights,
+      notes=notes_of(cells),
     )
     records = running.recorded(request, directory, stop, study.search(own, chosen))
     if records is None or directory is None:

@@ -55,3 +55,7 @@ def __getattr__(name: str) -> Any:
   if name in _MODULES:
     return importlib.import_module(f"sepfx.{name}")
   raise AttributeError(f"module 'sepfx' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

@@ -8,10 +8,9 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -24,12 +23,14 @@ from sepfx import plotting
 from sepfx import probes as probes_lib
 from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.ensembles.programs import check_lanes
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.records import probe_table, table
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import begun
 from sepfx.ensembles.weights import Trained
 from sepfx.errors import Interrupted, InvalidSetting, require
+from sepfx.fingerprints import fingerprint
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 
 # Time between two checkpoints of the trials in progress.
@@ -37,7 +38,7 @@ _CHECKPOINT_SECONDS = 300.0
 # Width of lines that are written to a file or a pipe.
 _FILE_COLUMNS = 160
 # Settings in which a call may ask for more than what stands in its directory.
-_GROWING = ("models", "lengths", "axes", "num_trials", "uniform_attention_risk")
+_GROWING = ("models", "lengths", "axes", "num_trials")
 
 
 def measure(
@@ -64,7 +65,9 @@ def measure(
   With a `directory` it leaves there what a study leaves in its `--output_dir`: the same
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
-  lengths, values of an axis or trials.
+  lengths, values of an axis or trials; where it asks for fewer trials than an earlier
+  one, all of that one's are measured. A probe is known by the names of its values alone:
+  one that has changed takes other names, or another directory.
 
   On CPUs each core is a device, if JAX has not been used before the call.
 
@@ -105,15 +108,20 @@ def measure(
     OSError: if something could not be recorded.
   """
   protocol = protocol or Online()
-  models = [models] if isinstance(models, str | nn.Module | type) else list(models)
-  lengths = [lengths] if isinstance(lengths, int | np.integer) else list(lengths)
+  models = _listed("models", models, "model")
+  order = sorted({_whole("lengths", n) for n in _listed("lengths", lengths, "length")})
   for name, value in (("task", task), ("test_task", test_task), ("protocol", protocol)):
-    instance = not isinstance(value, type)
     takes = f"an instance: did you forget () after {getattr(value, '__name__', '')}?"
-    require(instance, name, value, takes)
-  for name, value, least in (("seed", seed, 0), ("num_trials", num_trials, 1)):
-    whole = isinstance(value, int | np.integer) and least <= value < 2**32
-    require(whole, name, value, f"an integer from {least} to 2^32 - 1")
+    require(not isinstance(value, type), name, value, takes)
+  for name, value in (("task", task), ("test_task", test_task or task)):
+    takes = "a task: a dataclass with a length, such as sepfx.tasks.QSTR()"
+    is_task = dataclasses.is_dataclass(value) and hasattr(value, "length")
+    require(is_task, name, value, takes)
+  takes = "a protocol, such as sepfx.Online() or sepfx.ERM()"
+  require(hasattr(protocol, "trial"), "protocol", protocol, takes)
+  seed = _whole("seed", seed)
+  num_trials = _whole("num_trials", num_trials, least=1)
+  check_lanes(lanes)
   console = rich.console.Console(stderr=True, highlight=False, quiet=not progress)
   if not console.is_terminal:
     console.width = _FILE_COLUMNS
@@ -127,41 +135,71 @@ def measure(
     module: Any = models[model]
     if names[model]:
       module = models_lib.build(names[model], own)
-    models_lib.check_module(module, module)
+    _check_model(module)
     label = names[model] or models_lib.record_name(module)
     trial: Trial = protocol.trial(own, own_test, module, label)
     for name, value in settings.items():
       trial = with_setting(trial, name, value)
     return trial
 
-  order = sorted({int(length) for length in lengths})
-  others = {
-    name: [values] if isinstance(values, str) or np.ndim(values) == 0 else list(values)
-    for name, values in (axes or {}).items()
-  }
+  takes = "values by the names of settings, such as {'learning_rate': [1e-3, 3e-3]}"
+  require(isinstance(axes or {}, Mapping), "axes", axes, takes)
+  others = {name: _listed(name, values, "value") for name, values in (axes or {}).items()}
+  for name in ("length", "model"):
+    takes = f"another name: {name}s are an argument of their own"
+    require(name not in others, "axes", name, takes)
   cells = grid(
     build,
     {"model": range(len(models)), "length": order, **others},
     task_draw=task_draw,
   )
   settings = {
-    "task": _described(task, but="length"),
-    "test_task": _described(test_task or task, but="length"),
-    "protocol": _described(protocol),
+    "task": fingerprint(task, but="length"),
+    "test_task": fingerprint(test_task or task, but="length"),
+    "protocol": fingerprint(protocol),
     "models": {
-      cell.coordinates["model"]: names[k] or _described(models[k])
+      cell.coordinates["model"]: names[k] or fingerprint(models[k])
       for k, cell in enumerate(cells[:: len(cells) // len(models)])
     },
     "lengths": order,
-    "axes": {name: [_described(value) for value in own] for name, own in others.items()},
+    "axes": {name: [fingerprint(value) for value in own] for name, own in others.items()},
     "task_draw": task_draw,
     "seed": seed,
     "num_trials": num_trials,
-    "uniform_attention_risk": _uniform_risks(cells),
   }
   probe = probes_lib.combined(probes, [cell.trial for cell in cells])
   plan = _Plan(cells, settings, probe, keep_weights, lanes, devices, watchers, console)
   return _in_memory(plan) if directory is None else _recorded(plan, directory)
+
+
+def _listed(name: str, values: Any, what: str) -> list:
+  """One value, or several, as a list of Python's own numbers."""
+  if isinstance(values, np.ndarray | np.generic):
+    values = values.tolist()
+  single = isinstance(values, str | nn.Module) or not isinstance(values, Iterable)
+  own = [values] if single or isinstance(values, type) else list(values)
+  require(bool(own), name, own, f"at least one {what}")
+  return [value.item() if isinstance(value, np.generic) else value for value in own]
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+  """A number that has to be whole."""
+  whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+  takes = f"an integer from {least} to 2^32 - 1"
+  require(whole and least <= value < 2**32, name, value, takes)
+  return int(value)
+
+
+def _check_model(module: Any) -> None:
+  """Raises `InvalidSetting`, in words for a Python call, unless it is a linen module."""
+  is_factory = callable(module) and not isinstance(module, type | nn.Module)
+  own = getattr(module, "__name__", "")
+  takes = f"a module, not what makes one: did you forget () after {own}?"
+  require(not (is_factory and bool(own)), "models", module, takes)
+  try:
+    models_lib.check_module(module, module)
+  except InvalidSetting as error:
+    raise InvalidSetting("models", error.got, error.takes) from error
 
 
 class _Plan(NamedTuple):
@@ -216,6 +254,7 @@ def _in_memory(plan: _Plan) -> Records:
       for result in ended
       if result.params is not None
     },
+    plotting.notes_of(plan.cells),
   )
 
 
@@ -230,12 +269,14 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
   with _opened(directory) as there, _Interrupts(plan.console) as interrupts:
     if there.stored is not None:
       settings = _grown(there.stored["settings"], settings, there.path)
+      plan = plan._replace(settings=settings)
     files = begun(
       there,
       settings,
       plan.cells,
       probed=probed,
       keep_weights=plan.keep_weights,
+      notes=plotting.notes_of(plan.cells),
     )
     trials, rows = plan.trials, files.rows
     missing = [name for name in trials if name not in rows]
@@ -259,6 +300,10 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
         raise KeyboardInterrupt("stopped; the same call goes on from here") from None
     records = files.complete()
     plotting.write(there, records)
+    if (
+      interrupts.requested
+    ):  # too late for what was to be stopped, not for a loop of calls
+      raise KeyboardInterrupt("stopped when all trials were recorded")
   return records
 
 
@@ -280,10 +325,9 @@ def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str
     InvalidSetting: if another call has written it, or one with what is not asked for now.
   """
   here = json.loads(json.dumps(here))
+  fixed = [name for name in here if name not in _GROWING]
   differing = [
-    f"{name} (there {there.get(name)!r}, here {here[name]!r})"
-    for name in here
-    if name not in _GROWING and there.get(name) != here[name]
+    text for name in fixed for text in _differences(name, there.get(name), here[name])
   ]
   takes = "an empty directory or one of the same call; this one differs in "
   require(not differing, "directory", str(path), takes + ", ".join(differing))
@@ -302,41 +346,25 @@ def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str
   return {**here, "num_trials": max(there["num_trials"], here["num_trials"])}
 
 
+def _differences(name: str, old: Any, new: Any) -> list[str]:
+  """Where two descriptions differ, in words: only the parts that do."""
+  if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+    parts = [_differences(f"{name}.{key}", old[key], new[key]) for key in old]
+    return [text for part in parts for text in part]
+  if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+    parts = [
+      _differences(f"{name}[{k}]", *both)
+      for k, both in enumerate(zip(old, new, strict=True))
+    ]
+    return [text for part in parts for text in part]
+  return [] if old == new else [f"{name} (there {old!r}, here {new!r})"]
+
+
 def _within(old: Any, new: Any) -> bool:
   """Whether everything that was asked for is asked for again."""
   if isinstance(old, dict):
     return all(name in new and new[name] == value for name, value in old.items())
   return new is not None and all(value in new for value in old)
-
-
-def _described(value: Any, but: str = "") -> Any:
-  """A setting as JSON: what it is made of, without one field or addresses in memory."""
-  if isinstance(value, np.generic):
-    value = value.item()
-  if value is None or isinstance(value, bool | int | float | str):
-    return value
-  if isinstance(value, tuple | list):
-    return [_described(each) for each in value]
-  cls = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-  name = f"{cls.__module__}:{cls.__qualname__}"
-  if cls is value:
-    return name
-  if dataclasses.is_dataclass(value):
-    names = [field.name for field in dataclasses.fields(value)]
-    own = {n: getattr(value, n) for n in names if n not in ("parent", but)}
-    return {"class": name, **{field: _described(each) for field, each in own.items()}}
-  return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _uniform_risks(cells: Sequence[Cell]) -> dict[str, float]:
-  """Uniform attention's risk on test prompts by length, where all cells have one."""
-  found: dict[str, set] = {}
-  for cell in cells:
-    task = getattr(cell.trial, "test_task", None)
-    risk = getattr(task, "uniform_attention_risk", lambda: None)()
-    found.setdefault(str(cell.coordinates["length"]), set()).add(risk)
-  own = {length: risks.pop() for length, risks in found.items() if len(risks) == 1}
-  return {length: risk for length, risk in own.items() if risk is not None}
 
 
 def _use_all_cores(console: rich.console.Console) -> None:
@@ -367,18 +395,23 @@ class _Interrupts:
     self._console, self._before = console, signal.getsignal(signal.SIGINT)
 
   def __enter__(self) -> _Interrupts:
-    if threading.current_thread() is threading.main_thread():
+    if self._heard():
       signal.signal(signal.SIGINT, self._ask)
     return self
 
   def __exit__(self, *_: object) -> None:
-    if threading.current_thread() is threading.main_thread():
+    if self._heard():
       signal.signal(signal.SIGINT, self._before)
+
+  def _heard(self) -> bool:
+    """Whether Ctrl-C would end the call: not where it is ignored, in a job of `nohup`."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and callable(self._before)
 
   def _ask(self, *_: object) -> None:
     if self.requested:
-      raise KeyboardInterrupt
+      raise KeyboardInterrupt("ended: what was recorded is kept")
     self.requested = True
     self._console.print(
-      "stopping: keeping what is in progress (Ctrl-C again ends at once)"
+      "stopping: keeping what is in progress (Ctrl-C again ends without it)"
     )

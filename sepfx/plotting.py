@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
@@ -13,9 +13,12 @@ import numpy as np
 from sepfx import specifications
 from sepfx.analysis import Checks, Level, figures, success_figures, summarise_success
 from sepfx.analysis import summarise as summarise_passages
-from sepfx.ensembles import Records
+from sepfx.ensembles import Cell, Records
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import require
+
+# A note of records, and a method of tasks.
+_UNIFORM = "uniform_attention_risk"
 
 
 def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figure:
@@ -59,6 +62,7 @@ def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
     InvalidSetting: as `plot`.
   """
   names = _names(records)
+  require(len(records.table) > 0, "records", "no rows", "records of at least one trial")
   if "samples" in names:
     numeric = [c for c in names if records.table[c].dtype.kind in "if"]
     axes = [c for c in records.coordinates if c in numeric]
@@ -127,23 +131,21 @@ def _numbers(records: Records, name: str) -> np.ndarray:
   return np.full(len(records.table), float(settings[name]))
 
 
-def _uniform_risk(records: Records) -> np.ndarray:
-  """Uniform attention's risk, of each row; NaN where it is not known.
+def notes_of(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
+  """What records need beside them to be drawn: uniform attention's risk, by the cell.
 
-  Where thresholds were given as shares of it, it follows from them.
+  On test prompts; of the cells that have one.
   """
-  known = records.settings.get("uniform_attention_risk", {})
-  risk = np.array([known.get(str(N), np.nan) for N in records.table["length"]], float)
-  fractions = records.settings.get("uniform_fractions")
-  if not fractions:
-    return risk
-  cells = np.array([records.cell_of(row) for row in records.table])
-  for cell in np.unique(cells):
-    thresholds = np.unique(records.table["threshold"][cells == cell])
-    shares = np.setdiff1d(thresholds, records.settings["thresholds"])
-    if len(shares) == len(fractions):
-      risk[cells == cell] = shares[-1] / max(fractions)
-  return risk
+  found = {
+    cell.name: getattr(cell.trial.test_task, _UNIFORM, lambda: None)() for cell in cells
+  }
+  return {_UNIFORM: {name: risk for name, risk in found.items() if risk is not None}}
+
+
+def _uniform_risk(records: Records) -> np.ndarray:
+  """Uniform attention's risk, of each row; NaN where there is none."""
+  risks = records.notes.get(_UNIFORM, {})
+  return np.array([risks.get(records.cell_of(row), np.nan) for row in records.table])
 
 
 def _keys(records: Records) -> np.ndarray:

@@ -62,6 +62,8 @@ def canonical(value: Any) -> str:
   if isinstance(value, tuple | list):
     return "x".join(map(canonical, value))
   value = value.item() if hasattr(value, "item") else value
+  if callable(value) and hasattr(value, "__qualname__"):
+    return str(value.__qualname__)  # text without its address in memory
   if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
     return str(int(value))
   return repr(value) if isinstance(value, float) else str(value)
@@ -134,7 +136,7 @@ def _takes(kind: Any) -> str:
       described.append(
         f"values such as 512x512, each {names[typing.get_args(option)[0]]}"
       )
-  return " or ".join(dict.fromkeys(described)) or "nothing on a command line"
+  return " or ".join(dict.fromkeys(described)) or "no text"
 
 
 def fields_of(target: Callable) -> dict[str, Any]:

@@ -297,8 +297,8 @@ def test_measure_needs_neither_flags_nor_files():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"models": []}, "model: got"),
-    ({"lengths": []}, "length: got"),
+    ({"models": []}, "models: got"),
+    ({"lengths": []}, "lengths: got"),
     ({"lengths": [1, 4]}, "length: got 1"),
     ({"task_draw": "once"}, "task_draw: got 'once'"),
     ({"models": "transformer:num_heads=0"}, "num_heads"),

@@ -1,6 +1,7 @@
 """`sepfx.measure` on a directory, and `sepfx.plot`."""
 
 import csv
+import dataclasses
 import functools
 import json
 import os
@@ -12,9 +13,9 @@ import optax
 import pytest
 
 import sepfx
-from sepfx import measuring, plotting
+from sepfx import plotting
 from sepfx.errors import InvalidSetting
-from sepfx.models import FeedForward
+from sepfx.models import Convolution, DenseFirst
 from sepfx.tasks import FUNCTIONS, LINKS, QSTR, SparseBoolean
 from sepfx.training import ERM, AdamW, Online
 from tests import programs, small
@@ -64,9 +65,10 @@ def test_the_same_trials_as_the_command_line_leaves(tmp_path):
     assert own == (tmp_path / "command" / name).read_bytes()
   loaded = sepfx.load(tmp_path / "call")
   of_command = json.loads((tmp_path / "command" / "summary.json").read_text())
-  assert plotting.summarise(loaded)["cells"] == of_command["cells"]
   of_both = plotting.summarise(sepfx.load(tmp_path / "command"))
-  assert of_both["cells"] == of_command["cells"]
+  for part in ("cells", "exponents"):
+    assert plotting.summarise(loaded)[part] == of_command[part]
+    assert of_both[part] == of_command[part]
   np.testing.assert_array_equal(loaded.table, found.table)
   assert loaded.settings == found.settings
 
@@ -108,6 +110,114 @@ def test_interrupted_by_ctrl_c(tmp_path):
   np.testing.assert_array_equal(found.table, quick(num_trials=20).table)
 
 
+def of_rate(rate):
+  return sepfx.measure(
+    *quick.args[:3],
+    dataclasses.replace(quick.args[3], optimizer=optax.sgd(rate)),
+    progress=False,
+    num_trials=1,
+    directory=of_rate.directory,
+  )
+
+
+@pytest.mark.slow
+def test_an_optimizer_of_another_rate_is_another_call(tmp_path):
+  of_rate.directory = tmp_path
+  of_rate(1e-3)
+  of_rate(1e-3)
+  with pytest.raises(InvalidSetting, match=r"differs in protocol.optimizer.*0.001.*0.01"):
+    of_rate(0.01)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+  own = {"axes": {"batch_size": np.array([4, 8])}, "num_trials": np.int64(1)}
+  found = quick(directory=tmp_path, seed=np.int64(3), **own)
+  assert found.table["batch_size"].tolist() == [4, 8]
+  again = quick(directory=tmp_path, seed=3, **own)
+  np.testing.assert_array_equal(found.table, again.table)
+  np.testing.assert_array_equal(sepfx.load(tmp_path).table, found.table)
+
+
+@pytest.mark.slow
+def test_an_axis_of_numbers_and_none(tmp_path):
+  """Its column is text, also where the directory had numbers alone before."""
+  first = quick(directory=tmp_path, axes={"init_scale": [2.0]}, probes="norms")
+  grown = quick(directory=tmp_path, axes={"init_scale": [2.0, None]}, probes="norms")
+  column = grown.table["init_scale"]
+  assert column.tolist() == ["2", "2", "None", "None"]
+  np.testing.assert_array_equal(grown.table["samples"][:2], first.table["samples"])
+  np.testing.assert_array_equal(grown.probes["norm"][:2], first.probes["norm"])
+  assert len(grown.curves()) == 4
+  loaded = sepfx.load(tmp_path)
+  np.testing.assert_array_equal(loaded.table, grown.table)
+  assert sepfx.plot(loaded).axes
+
+
+@pytest.mark.slow
+def test_a_call_for_fewer_trials_ends_those_of_the_earlier_one(tmp_path):
+  """Those that had ended are the fast ones: alone they would be a biased sample."""
+  once = iter([lambda: os.kill(os.getpid(), signal.SIGINT)])
+  stopped = Counted(lambda: next(once, lambda: None)())
+  with pytest.raises(KeyboardInterrupt):
+    quick(directory=tmp_path, num_trials=9, lanes=1, watchers=[stopped])
+  found = quick(directory=tmp_path, num_trials=1)
+  assert found.table["trial"].tolist() == list(range(9))
+
+
+@pytest.mark.slow
+def test_what_stands_inside_a_model_is_in_its_name(tmp_path):
+  model = DenseFirst(Convolution(features=4))
+  found = sepfx.measure(
+    QSTR(), model, 3, quick.args[3], num_trials=1, progress=False, directory=tmp_path
+  )
+  (name,) = set(found.table["model"].tolist())
+  assert name == "DenseFirst:model=(Convolution,features=4)"
+  longer = small.Linear(name="l" * 250)
+  with pytest.raises(InvalidSetting, match="a shorter description"):
+    sepfx.measure(QSTR(), longer, 3, quick.args[3], progress=False)
+
+
+def test_weights_of_a_class_that_cannot_be_imported(tmp_path):
+  class Own(small.Linear):
+    pass
+
+  found = sepfx.measure(
+    *(quick.args[0], Own(), 3, quick.args[3]), num_trials=1, progress=False,
+    directory=tmp_path, keep_weights=True,
+  )  # fmt: skip
+  (trained,) = found.models.values()
+  assert trained.model is None
+  assert trained.params
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"lengths": [3.5]}, "lengths: got 3.5, takes an integer from 0"),
+    ({"lengths": "34"}, "lengths: got '34', takes an integer"),
+    ({"lengths": []}, r"lengths: got \[\], takes at least one"),
+    ({"models": []}, r"models: got \[\], takes at least one"),
+    ({"models": [lambda: None]}, "did you forget"),
+    ({"models": [3]}, "models: got 3, takes a flax.linen module"),
+    ({"task": "qstr"}, "task: got 'qstr', takes a task"),
+    ({"protocol": "erm"}, "protocol: got 'erm', takes a protocol"),
+    ({"num_trials": 2.0}, "num_trials: got 2.0, takes an integer from 1"),
+    ({"lanes": -1}, "lanes: got -1"),
+    ({"axes": [1e-3]}, r"axes: got \[0.001\], takes values by the names"),
+    ({"axes": {"length": [4]}}, "axes: got 'length', takes another name"),
+    ({"axes": {"hidden_widths": [(5,), (5, 5)]}}, "hidden_widths"),
+  ],
+)
+def test_bad_input_is_refused_in_the_words_of_the_call(tmp_path, settings, message):
+  given = {
+    "task": QSTR(), "models": small.Linear(), "lengths": 3, "protocol": Online(),
+    "directory": tmp_path / "run", "progress": False, **settings,
+  }  # fmt: skip
+  with pytest.raises(InvalidSetting, match=message):
+    sepfx.measure(**given)
+  assert not (tmp_path / "run" / "config.json").exists()
+
+
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
@@ -124,7 +234,7 @@ def test_directory_of_another_call_is_refused(tmp_path, settings, message):
   assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
 
 
-def test_directory_of_a_study_is_refused(tmp_path):
+def test_a_directory_of_other_things_is_refused(tmp_path):
   (tmp_path / "notes.txt").write_text("mine")
   with pytest.raises(InvalidSetting, match=r"^directory: got .*an empty directory"):
     quick(directory=tmp_path)
@@ -139,18 +249,6 @@ def test_weights_in_memory_are_those_on_disk(tmp_path):
       np.testing.assert_array_equal, own.params, dict(read.models[name].params)
     )
   assert not quick().models
-
-
-def test_settings_are_described_without_addresses():
-  class Own:
-    pass
-
-  own = measuring._described(
-    [QSTR(), FeedForward((3, 2)), optax.sgd(0.1), Own(), functools.partial(sum, [1])]
-  )
-  assert own[0]["indices"] == "sepfx.tasks.indices:independent"
-  assert own[1]["hidden_widths"] == [3, 2]
-  assert " at 0x" not in str(own)
 
 
 def test_links_and_functions_by_their_names():

@@ -79,7 +79,7 @@ def test_models_alone_load_no_engine():
 # for constructions and theory, which lean on each other.
 LAYERS = (
   ("errors", "lanewise", "outlets"),
-  ("specifications",),
+  ("fingerprints", "specifications"),
   ("tasks", "models"),
   ("training",),
   ("constructions", "theory"),

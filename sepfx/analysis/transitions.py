@@ -22,8 +22,8 @@ def transitions(
     checks: of each row, in steps.
 
   Returns:
-    JSON values: `cells`, with for each cell `steps`, the transition of each trial that has
-    learned, ascending; how many trials there were and how each ended; and what
+    JSON values: `cells`, with for each cell `steps`, the transition of each trial that
+    has learned, ascending; how many trials there were and how each ended; and what
     `sepfx.analysis.passages.Mean` says of the number of steps.
   """
   cells = []

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from sepfx import specifications
 from sepfx.ensembles import keys
 from sepfx.errors import InvalidSetting, require
 from sepfx.training import Seeds, Trial
+
+# Of a cell's name: files are called after it, and 255 are what file systems take.
+_MOST_LETTERS = 220
 
 TASK_DRAWS = ("per_trial", "shared")
 
@@ -123,9 +127,10 @@ def grid(
     task_draw: "per_trial" or "shared", see `Cell`.
 
   Raises:
-    InvalidSetting: for an axis without values or with one twice; a model that does not
-      map the task's inputs to its outputs; an optimizer that needs more than gradients; a
-      threshold that the best constant already meets; cells of the same name.
+    InvalidSetting: for an axis without values or with one twice; a name that is too
+      long for a file; a model that does not map the task's inputs to its outputs; an
+      optimizer that needs more than gradients; a threshold that the best constant
+      already meets; cells of the same name.
   """
   known = ", ".join(TASK_DRAWS)
   require(task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {known}")
@@ -149,12 +154,30 @@ def grid(
       for k, v in own.items()
     }
     cells.append(Cell(trial, own, task_draw))
+    takes = "a shorter description: give the model a name, as in Model(name='mine')"
+    fits = len(urllib.parse.quote(cells[-1].name)) <= _MOST_LETTERS
+    require(fits, "model", cells[-1].coordinates["model"], takes)
     for name, value in cells[-1].coordinates.items():
       takes = "text without a slash, which separates the parts of a cell's name"
       require("/" not in specifications.canonical(value), name, value, takes)
+  cells = _alike(cells)
   names = [cell.name for cell in cells]
   for cell in cells:
     if names.count(cell.name) > 1:
       takes = "models with different names: give one a name, as in Model(name='mine')"
       raise InvalidSetting("model", cell.coordinates["model"], takes)
   return cells
+
+
+def _alike(cells: Sequence[Cell]) -> list[Cell]:
+  """The cells with text on the axes where some have numbers and some have not."""
+  kinds: dict[str, set[bool]] = {}
+  for cell in cells:
+    for name, value in cell.axes.items():
+      kinds.setdefault(name, set()).add(isinstance(value, str))
+  mixed = [name for name, own in kinds.items() if len(own) > 1]
+  texts = [{n: specifications.canonical(c.axes[n]) for n in mixed} for c in cells]
+  return [
+    dataclasses.replace(cell, axes={**cell.axes, **own})
+    for cell, own in zip(cells, texts, strict=True)
+  ]

@@ -25,7 +25,7 @@ def load(directory: str | os.PathLike) -> Records:
   """Reads the directory of a complete run.
 
   Args:
-    directory: `--output_dir` of the run.
+    directory: `--output_dir` of a study, or `directory` of a call of `sepfx.measure`.
 
   Returns:
     Its records. `load(...).table` is what pandas reads; `models` has, for runs with
@@ -38,7 +38,11 @@ def load(directory: str | os.PathLike) -> Records:
   path = pathlib.Path(directory)
   if not (path / "summary.json").exists():  # is written last
     there = (path / CONFIG).exists()
-    why = "its run has not ended: give its command again" if there else "no run is there"
+    why = (
+      "its run has not ended: give its command or call again"
+      if there
+      else "no run is there"
+    )
     takes = f"the directory of a complete run ({why})"
     raise InvalidSetting("directory", str(directory), takes)
   try:
@@ -56,6 +60,7 @@ def load(directory: str | os.PathLike) -> Records:
       probes,
       config["settings"],
       weights.Kept(path, list(curves)),
+      config.get("notes", {}),
     )
     _check(records, path / TRIALS)
   except (OSError, ValueError, KeyError) as error:

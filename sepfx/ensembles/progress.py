@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
@@ -50,7 +51,9 @@ class Progress(Watcher):
     self._console = console or rich.console.Console()
     # A notebook shows a bar with the help of ipywidgets alone.
     widgets = importlib.util.find_spec("ipywidgets") is not None
-    self._live = self._console.is_terminal or (self._console.is_jupyter and widgets)
+    self._live = not self._console.quiet and (
+      self._console.is_terminal or (self._console.is_jupyter and widgets)
+    )
     self._bar = rich.progress.Progress(
       rich.progress.TextColumn("{task.description}"),
       rich.progress.BarColumn(),
@@ -61,6 +64,7 @@ class Progress(Watcher):
       rich.progress.TextColumn("{task.fields[left]}"),
       console=self._console,
       disable=not self._live,
+      redirect_stdout=sys.stdout.isatty(),  # else it would end in the terminal
     )
     self._total, self._recorded, self._done, self._samples = num_trials, 0, 0, 0
     self._task = self._bar.add_task("", total=num_trials, rate="", left="")
@@ -87,6 +91,7 @@ class Progress(Watcher):
     return self
 
   def __exit__(self, *_: object) -> None:
+    self._bar.update(self._task, left="")
     self._bar.stop()
     if not self._live:
       self._print_line()

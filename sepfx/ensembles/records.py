@@ -142,6 +142,8 @@ class Records:
     probes: the rows of probes.csv, a structured array; None if there are none.
     settings: of the run, as config.json has them; empty where there is no file.
     models: model and weights of a trial by its name; empty if they were not kept.
+    notes: numbers of cells that who measures wants beside them: under a name of their
+      own, by the cell's name.
   """
 
   table: np.ndarray
@@ -150,6 +152,9 @@ class Records:
   probes: np.ndarray | None = dataclasses.field(default=None, repr=False)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   models: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+  notes: Mapping[str, Mapping[str, float]] = dataclasses.field(
+    default_factory=dict, repr=False
+  )
 
   def curves(self, **coordinates: Any) -> list[np.ndarray]:
     """Returns the curves of the trials with these coordinates, in the records' order.
@@ -193,6 +198,7 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
   probes: list[tuple[tuple, Mapping[str, float] | None]] = []
   curves: dict[str, np.ndarray] = {}
   models: dict[str, tuple[Mapping[str, Any], str]] = {}
+  notes: dict[str, dict[str, float]] = {}
   types: dict[str, type] = {}
   for records, added in parts:
     names = records.table.dtype.names or ()
@@ -205,6 +211,10 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
         types[column] = _common(types.get(column, kind), kind)
       name = cell_name({c: own[c] for c in (*coordinates, "trial")})
       curves[name] = records.all_curves[records.name_of(row)]
+      cell = cell_name({c: own[c] for c in coordinates})
+      for note, numbers in records.notes.items():
+        if records.cell_of(row) in numbers:
+          notes.setdefault(note, {})[cell] = numbers[records.cell_of(row)]
       if records.name_of(row) in records.models:
         models[name] = records.models, records.name_of(row)
     heads = (*records.coordinates, "trial")
@@ -221,6 +231,7 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
     all_curves=curves,
     probes=probe_table(probes, whole),
     models=_Renamed(models),
+    notes=notes,
   )
 
 

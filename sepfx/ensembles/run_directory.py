@@ -161,14 +161,15 @@ class RunDirectory:
     self,
     settings: Mapping[str, Any],
     columns: Mapping[str, str],
-    parameters: Mapping[str, int] | None = None,
+    of_cells: Mapping[str, Mapping[str, Any]] | None = None,
   ) -> None:
     """Writes config.json: a run on these settings has started.
 
     Args:
       settings: everything the results depend on, as JSON values.
       columns: of trials.csv, name -> type.
-      parameters: numbers that each cell's model learns; None if nothing is trained.
+      of_cells: further entries, of numbers by the cell's name; None if nothing is
+        trained.
     """
     starts = list(self.stored["starts"]) if self.stored else []
     here = environment()
@@ -178,7 +179,7 @@ class RunDirectory:
       "layout": LAYOUT,
       "settings": dict(settings),
       "columns": dict(columns),
-      "parameters": dict(parameters or {}),
+      **(of_cells or {}),
       "starts": [*starts, here],
     }
     self.write(CONFIG, json.dumps(self.stored, indent=2) + "\n")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sepfx import specifications
 from sepfx.ensembles import weights
 from sepfx.ensembles.agreement import contradiction
 from sepfx.ensembles.cells import Cell, cell_name
@@ -23,7 +24,7 @@ from sepfx.ensembles.reading import (
   read_probes,
   refused,
 )
-from sepfx.ensembles.records import Columns, columns, parse_row, trial_name
+from sepfx.ensembles.records import TYPES, Columns, columns, parse_row, trial_name
 from sepfx.ensembles.run_directory import RunDirectory, free_name, set_aside
 
 TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
@@ -136,7 +137,11 @@ class StoredTrials:
     path = self._directory.path
     found: dict[str, dict[str, float]] = {}
     if (path / PROBES).exists():
-      found = read_probes(path / PROBES, self.types, optional=self._added)
+      # Only names are made of these columns: as they were when the file was written.
+      stored = (self._directory.stored or {}).get("columns", {})
+      types = {**self.types, **{name: TYPES[kind] for name, kind in stored.items()}}
+      types = {name: types[name] for name in self.types}
+      found = read_probes(path / PROBES, types, optional=self._added)
     for file in sorted(path.glob(f"{ENDED}/*.json")):
       own = read_own_probes(file)
       if own is None:
@@ -220,6 +225,7 @@ class StoredTrials:
     try:
       own = dict(zip(header, fields, strict=True))
       own.update({k: str(v) for k, v in self._added.items() if k not in own})
+      own.update(retyped(own, self._directory.stored or {}, self.types))
       row = parse_row([own[name] for name in self.types], self.types)
     except ValueError as error:
       raise refused(path, f"a row of a trial ({error})", number, fields) from error
@@ -264,6 +270,24 @@ def coordinates(types: Columns) -> tuple[str, ...]:
   """The columns before the trial's index."""
   names = list(types)
   return tuple(names[: names.index("trial")])
+
+
+def retyped(
+  own: Mapping[str, str], stored: Mapping[str, Any], types: Columns
+) -> dict[str, str]:
+  """Numbers of an axis that has other values too by now: text, as names have it.
+
+  Args:
+    own: a row's fields.
+    stored: config.json, with the types that columns had.
+    types: that they have now.
+  """
+  before = stored.get("columns", {})
+  return {
+    name: specifications.canonical(TYPES[before[name]](text))
+    for name, text in own.items()
+    if types.get(name) is str and before.get(name) in ("int", "float")
+  }
 
 
 def archive(curves: Mapping[str, np.ndarray]) -> bytes:

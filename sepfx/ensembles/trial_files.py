@@ -50,6 +50,7 @@ def begun(
   added: Mapping[str, Any] | None = None,
   probed: Mapping[str, Collection[str]] | None = None,
   keep_weights: bool = False,
+  notes: Mapping[str, Mapping[str, float]] | None = None,
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
 
@@ -58,20 +59,22 @@ def begun(
     settings: of all that will stand there, for config.json.
     cells: all that may stand there, in the order of the records.
     added, probed, keep_weights: as in `TrialFiles`.
+    notes: numbers for `Records.notes`.
 
   Raises:
     InvalidSetting: as `TrialFiles`.
   """
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
+  of_cells = {"parameters": parameters, "notes": notes or {}}
   is_new = directory.stored is None
   if is_new:  # first of all: a directory with records alone would be refused
-    directory.begin(settings, types, parameters)
+    directory.begin(settings, types, of_cells)
   files = TrialFiles(
     directory, cells, added=added, probed=probed, keep_weights=keep_weights
   )
   if not is_new:  # last: what is there has been given today's names by now
-    directory.begin(settings, types, parameters)
+    directory.begin(settings, types, of_cells)
   return files
 
 
@@ -213,6 +216,7 @@ class TrialFiles(Watcher):
       probes,
       stored.get("settings", {}),
       weights.Kept(self._directory.path, names),
+      stored.get("notes", {}),
     )
 
   def curve(self, name: str) -> np.ndarray:

@@ -18,6 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from sepfx import specifications
+from sepfx.errors import InvalidSetting
 
 DIRECTORY = "weights"
 
@@ -26,7 +27,8 @@ class Trained(NamedTuple):
   """A model with the weights at a trial's end.
 
   Attributes:
-    model: the module; None if its class or a field of it could not be written down.
+    model: the module; None if its class cannot be imported, or a field of it could not
+      be written down.
     params: its parameters, in NumPy.
   """
 
@@ -72,7 +74,10 @@ class Kept(Mapping[str, Trained]):
       flat = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
       described = json.loads(file.metadata()["model"])
     params = flax.traverse_util.unflatten_dict(flat, sep="/")
-    return Trained(specifications.rebuilt(described), params)
+    try:
+      return Trained(specifications.rebuilt(described), params)
+    except InvalidSetting:  # a class of a notebook, or of a script that has ended
+      return Trained(None, params)
 
   def __iter__(self) -> Iterator[str]:
     return iter(self._names)

@@ -325,7 +325,9 @@ def record_name(module: nn.Module) -> str:
   for field in dataclasses.fields(module):
     value = getattr(module, field.name)
     if field.name not in ("parent", "name") and value != field.default:
-      names.append(f"{field.name}={specifications.canonical(value)}")
+      inner = isinstance(value, nn.Module)
+      own = f"({record_name(value)})" if inner else specifications.canonical(value)
+      names.append(f"{field.name}={own.replace(':', ',')}")
   return ":".join(names)
 
 

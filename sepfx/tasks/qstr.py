@@ -154,7 +154,8 @@ class QSTR:
     """Standard deviations of the tokens' coordinates, [N]."""
     if self.token_scales is None:
       return np.ones(self.length, np.float32)
-    return np.asarray(self.token_scales(self.length), np.float32)
+    with jax.ensure_compile_time_eval():  # it may be made with jnp
+      return np.asarray(self.token_scales(self.length), np.float32)
 
   @property
   def resolved_code_dim(self) -> int:

@@ -118,7 +118,7 @@ class ERM:
   @property
   def coordinates(self) -> dict[str, int]:
     """What tells a cell from others at the same task, model and length."""
-    return {"sample_size": self.sample_size}
+    return {"sample_size": int(self.sample_size)}
 
   @property
   def thresholds(self) -> tuple[float, ...]:

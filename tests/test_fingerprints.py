@@ -1,0 +1,93 @@
+"""Settings that differ have different fingerprints, equal ones the same."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import optax
+import pytest
+
+from sepfx.fingerprints import fingerprint
+from sepfx.models import FeedForward
+from sepfx.tasks import QSTR, independent
+
+SCALE = 1.0
+
+
+def scaled(factor):
+  return lambda N: factor * np.ones(N)
+
+
+def of_global():
+  return lambda N: SCALE * np.ones(N)
+
+
+class Box:
+  def __init__(self, content):
+    self.content = content
+
+
+def own_class(body):
+  return type("Own", (), {"__call__": body})
+
+
+@pytest.mark.parametrize(
+  ("one", "other"),
+  [
+    (optax.sgd(1e-3), optax.sgd(1.0)),
+    (optax.adam(1e-3), optax.adam(1e-3, b1=0.5)),
+    (optax.adam(optax.cosine_decay_schedule(1e-3, 10)), optax.adam(1e-3)),
+    (scaled(1.0), scaled(3.0)),
+    (lambda N: N, lambda N: N + 1),
+    (lambda N: N in {"a", "b"}, lambda N: N in {"a", "c"}),
+    (lambda N, k=1: N, lambda N, k=2: N),
+    (functools.partial(sum, [1]), functools.partial(sum, [2])),
+    (np.arange(5000), np.arange(5000) + (np.arange(5000) == 2500)),
+    (np.zeros((2, 3)), np.zeros((3, 2))),
+    (Box(1), Box(2)),
+    (own_class(lambda self: 1), own_class(lambda self: 2)),
+    (FeedForward((3, 2)), FeedForward((2, 3))),
+    (QSTR(token_scales=scaled(1.0)), QSTR(token_scales=scaled(3.0))),
+  ],
+)
+def test_what_differs(one, other):
+  assert fingerprint(one) == fingerprint(one)
+  assert fingerprint(one) != fingerprint(other)
+  assert " at 0x" not in json.dumps([fingerprint(one), fingerprint(other)])
+
+
+def test_data_that_a_function_finds_in_its_module(monkeypatch):
+  before = fingerprint(of_global())
+  monkeypatch.setattr(sys.modules[__name__], "SCALE", 2.0)
+  assert fingerprint(of_global()) != before
+
+
+def test_functions_that_can_be_imported_have_their_names():
+  assert fingerprint(independent) == "sepfx.tasks.indices:independent"
+  assert fingerprint(QSTR(length=3), but="length") == fingerprint(
+    QSTR(length=4), but="length"
+  )
+
+
+def test_a_function_that_calls_itself():
+  def factorial(n):
+    return n * factorial(n - 1) if n else 1
+
+  assert fingerprint(factorial) == fingerprint(factorial)
+
+
+def test_the_same_in_another_process():
+  code = (
+    "import json, optax; from sepfx.fingerprints import fingerprint\n"
+    "def own(n): return n in {'a', 'b', 'c', 'd'}\n"
+    "print(json.dumps([fingerprint(own), fingerprint(optax.adam(1e-3))]))"
+  )
+  texts = {
+    subprocess.run(
+      [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+    for _ in range(3)
+  }
+  assert len(texts) == 1
