@@ -12,6 +12,7 @@ import jax
 from absl import app, flags, logging
 
 from sepfx import outlets
+from sepfx.analysis import looks
 from sepfx.ensembles import hosts
 from sepfx.ensembles.lifeline import GOES_ON
 from sepfx.ensembles.programs import ran_out
@@ -19,6 +20,14 @@ from sepfx.ensembles.trial_files import Contradiction
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory
 
 from . import help, presets
+
+flags.DEFINE_enum(
+  "figure_style", "screen", list(looks.LOOKS), "What figures are for: sizes of type."
+)
+flags.DEFINE_float(
+  "figure_width", None, "Width of figures, in inches; by default the style's own."
+)
+FLAGS = flags.FLAGS
 
 # Exit code of a run that was stopped and can be started again (as `sysexits.h` has it
 # for temporary failures): what a scheduler requeues on.
@@ -42,7 +51,8 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     prepare_jax()
     try:
-      experiment(argv[1:])
+      with looks.look(FLAGS.figure_style, FLAGS.figure_width):
+        experiment(argv[1:])
       if hosts.lifeline is not None:
         hosts.lifeline.leave(wait=True)
     except Interrupted:  # all processes are, together

@@ -9,6 +9,7 @@ from typing import Any
 import rich.table
 
 from sepfx.analysis import Level
+from sepfx.analysis.figures import LEAST_PLACES
 from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import Cell
@@ -29,7 +30,8 @@ def means(summary: dict) -> list[Any]:
     for place in sorted({cell[against] for cell in cells}):
       by_name = {c["series"]: c for c in cells if c[against] == place}
       shown.add_row(f"{place:g}", *(_mean(by_name.get(name)) for name in names))
-    fitted = {entry["series"]: entry for entry in at_level(summary["exponents"], level)}
+    exponents = [e for e in summary["exponents"] if len(e["over"]) >= LEAST_PLACES]
+    fitted = {entry["series"]: entry for entry in at_level(exponents, level)}
     if fitted:
       shown.add_section()
       shown.add_row("c", *(exponent(fitted.get(name)) for name in names))
@@ -37,7 +39,7 @@ def means(summary: dict) -> list[Any]:
     parts += _ratios(at_level(summary["ratios"], level))
   letter = letter_of(against)
   text = "Mean [95% interval] over trials."
-  if summary["exponents"]:
+  if any(len(e["over"]) >= LEAST_PLACES for e in summary["exponents"]):
     text += f" c is the exponent of n ~ {letter}^c."
   if any(cell["coarse"] for cell in summary["cells"]):
     text += " Coarse: less than ten checks (--check_every)."

@@ -11,7 +11,14 @@ import matplotlib.figure
 import numpy as np
 
 from sepfx import specifications
-from sepfx.analysis import Checks, Level, figures, success_figures, summarise_success
+from sepfx.analysis import (
+  Checks,
+  Level,
+  figures,
+  looks,
+  success_figures,
+  summarise_success,
+)
 from sepfx.analysis import summarise as summarise_passages
 from sepfx.ensembles import Cell, Records
 from sepfx.ensembles.run_directory import RunDirectory
@@ -21,7 +28,13 @@ from sepfx.errors import require
 _UNIFORM = "uniform_attention_risk"
 
 
-def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figure:
+def plot(
+  records: Records,
+  *,
+  against: str = "length",
+  style: str = "screen",
+  width: float | None = None,
+) -> matplotlib.figure.Figure:
   """Draws what records say, as the studies draw it.
 
   Of the online protocol: samples until the test loss is first below each threshold, along
@@ -32,6 +45,9 @@ def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figu
   Args:
     records: from `sepfx.measure` or `sepfx.load`.
     against: the numeric column of `records.table` to draw samples along.
+    style: sizes of type and lines: "screen", "paper" or "slides".
+    width: of the figure, in inches; None for the style's own. A narrow figure has its
+      panels below one another.
 
   Returns:
     The figure: `.savefig("figure.pdf")` writes it, a notebook shows it.
@@ -42,10 +58,11 @@ def plot(records: Records, *, against: str = "length") -> matplotlib.figure.Figu
   takes = "Records, such as sepfx.load of a directory"
   require(isinstance(records, Records), "records", records, takes)
   summary = summarise(records, against=against)
-  if "samples" not in _names(records):
-    return success_figures.success(records, summary)
-  levels, risk = _levels(records), _uniform_risk(records)
-  return figures.sample_complexity(records, levels, summary, risk, {}, against)
+  with looks.look(style, width):
+    if "samples" not in _names(records):
+      return success_figures.success(records, summary)
+    levels, risk = _levels(records), _uniform_risk(records)
+    return figures.sample_complexity(records, levels, summary, risk, {}, against)
 
 
 def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
@@ -84,7 +101,8 @@ def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
 
 def write(directory: RunDirectory, records: Records) -> None:
   """Writes figure.png, figure.pdf and, last, summary.json."""
-  write_figure(directory, plot(records))
+  with looks.look():
+    write_figure(directory, plot(records))
   summary = json.dumps(summarise(records), indent=2)
   directory.write("summary.json", summary + "\n")
 
@@ -92,10 +110,10 @@ def write(directory: RunDirectory, records: Records) -> None:
 def write_figure(
   directory: RunDirectory, figure: matplotlib.figure.Figure, name: str = "figure"
 ) -> None:
-  """Writes figure.png and figure.pdf, or those of another name."""
+  """Writes figure.png and figure.pdf, or those of another name, in today's look."""
   for kind in ("png", "pdf"):
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150)
+    figure.savefig(buffer, format=kind)
     directory.write(f"{name}.{kind}", buffer.getvalue())
 
 

@@ -39,7 +39,7 @@ def as_records(rows, axes=()):
 
 def risks(records, of=None):
   """Uniform attention's risk of each row: 1 - 1/N, or as given by length."""
-  of = {2: 0.5, 4: 0.75, 8: 0.875} if of is None else of
+  of = {2: 0.5, 4: 0.75, 8: 0.875, 16: 0.9375} if of is None else of
   return np.array([of[length] for length in records.table["length"].tolist()], float)
 
 

@@ -1,11 +1,14 @@
 """Figures of records against what they must show."""
 
+import dataclasses
+
 import matplotlib.figure
 import numpy as np
 import pytest
 
-from sepfx.analysis import Level, figures
+from sepfx.analysis import Level, figures, looks
 from sepfx.analysis.figures import label_logarithmic
+from sepfx.errors import InvalidSetting
 from tests.test_analysis import (
   BUDGET,
   ONE_LEVEL,
@@ -35,7 +38,7 @@ def test_losses_are_shown_where_all_models_were_run():
   ):
     own = records.where(kept)
     figure = draw_records(own, summary_of(own), {})
-    assert figure.axes[1].get_title() == f"test loss at N = {length}"
+    assert figure.axes[1].get_title() == f"test loss at $N$ = {length}"
 
 
 def test_figure_marks_what_was_not_reached():
@@ -69,10 +72,11 @@ def test_figure_against_another_axis():
   assert [label.get_text() for label in counts.get_xticklabels()] == [
     "0.001", "0.003", "0.01",
   ]  # fmt: skip
-  (exponents,) = counts.texts
-  assert exponents.get_text().startswith("n ~ learning_rate^c\na: c = ")
-  assert losses.get_title() == "test loss at learning_rate = 0.01"
-  assert len(losses.lines) == 3 + 2  # trials, the threshold, uniform attention
+  exponents = counts.get_legend()
+  assert exponents.get_title().get_text() == r"$c$ of $n \sim \mathrm{learning\ rate}^c$"
+  assert losses.get_title() == r"test loss at $\mathrm{learning\ rate}$ = 0.01"
+  # Trials with their dots, the threshold, uniform attention.
+  assert len(losses.lines) == 2 * 3 + 2
   assert legend_labels(figure)[0] == "a"
   # Published means are at lengths, of a model by its name alone.
   means = {("a", 0.7): [(2, 150.0), (4, 380.0)]}
@@ -104,7 +108,7 @@ def test_figure_against_an_axis_with_a_zero():
   summary = summary_of(records, against="noise")
   counts = draw_records(records, summary, {}, against="noise").axes[0]
   assert counts.get_xscale() == "linear"
-  assert not counts.texts
+  assert counts.get_legend() is None
   trials, *_ = (line for line in counts.lines if line.get_alpha())
   assert sorted(set(trials.get_xdata())) == pytest.approx([0, 0.1, 0.2])
 
@@ -126,14 +130,22 @@ def test_series_that_share_an_axis_stand_side_by_side():
   assert np.all(first < second)
 
 
-def test_legend_and_labels_do_not_cover_data(tmp_path):
-  figure = draw(["reached", "censored", "diverged"], {})
-  figure.savefig(tmp_path / "figure.png")
+@pytest.mark.parametrize(("style", "width"), [("screen", None), ("paper", 3.3)])
+def test_legend_and_labels_do_not_cover_data(tmp_path, style, width):
+  with looks.look(style, width):
+    records = at_values("sparsity", (1, 2, 4), c=1.0)
+    summary = summary_of(records, against="sparsity")
+    figure = draw_records(records, summary, {}, against="sparsity")
+    figure.savefig(tmp_path / "figure.png")
+    figure.savefig(tmp_path / "figure.pdf")
+  assert b"/Type3" not in (tmp_path / "figure.pdf").read_bytes()
+  if width:
+    assert figure.get_figwidth() == width
   legend = figure.legends[0].get_window_extent()
   for axis in figure.axes:
     assert not legend.overlaps(axis.get_window_extent())
   counts = figure.axes[0]
-  text = counts.texts[0].get_window_extent()
+  text = counts.get_legend().get_window_extent()
   for line in counts.lines:
     points = counts.transData.transform(np.column_stack(line.get_data()).astype(float))
     for x, y in points:
@@ -156,7 +168,7 @@ def test_many_levels_stand_in_rows():
     "test MSE below 0.7",
     "test MSE below 0.25 of uniform attention's",
   ]
-  assert shown[5].get_title() == "test loss at N = 8"
+  assert shown[5].get_title() == "test loss at $N$ = 8"
   assert len(shown) == 6
 
 
@@ -177,7 +189,7 @@ def test_legend_and_exponents_stay_within_the_figure(models):
   rows = [
     ("qstr", model, length, rate, trial, 0.7, 10 * length + trial, "reached")
     for model in models
-    for length in (4, 8)
+    for length in (4, 8, 16)
     for rate in rates
     for trial in range(3)
   ]
@@ -186,7 +198,7 @@ def test_legend_and_exponents_stay_within_the_figure(models):
   figure.draw_without_rendering()
   (legend,) = figure.legends
   boxes = [legend.get_window_extent()]
-  boxes += [t.get_window_extent() for axis in figure.axes for t in axis.texts]
+  boxes += [a.get_legend().get_window_extent() for a in figure.axes if a.get_legend()]
   for box in boxes:
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
   panels = [axis.get_tightbbox() for axis in figure.axes]
@@ -198,5 +210,61 @@ def test_legend_and_exponents_stay_within_the_figure(models):
     for line in legend.get_lines()
   ]
   assert len(set(looks)) == len(looks) > 2 * len(models)
-  many = "exponents in summary.json" in {t.get_text() for t in figure.axes[0].texts}
+  exponents = figure.axes[0].get_legend()
+  many = exponents.get_title().get_text().endswith("in summary.json")
   assert many == (len(models) == 12)
+  # No more of the panel than a third is for them.
+  assert exponents.get_window_extent().height < figure.axes[0].bbox.height / 3
+
+
+def test_a_model_has_its_colour_whatever_stands_beside_it():
+  everyone = looks.styles_of(["gru", "transformer", "ffn", "mine:Mixer"])
+  assert list(everyone) == ["gru", "transformer", "ffn", "mine:Mixer"]
+  for names in (
+    ["ffn", "gru"],
+    ["gru:units=3"],
+    ["gru, learning_rate=0.1", "transformer"],
+  ):
+    for name, style in looks.styles_of(names).items():
+      assert style == everyone[name.partition(",")[0].partition(":")[0]]
+  # The order of the command line tells nothing.
+  assert looks.styles_of(["b", "a"]) == looks.styles_of(["a", "b"])
+  rates = [f"gru, learning_rate={rate}" for rate in range(20)]
+  every = looks.styles_of([*rates, "transformer", *"abcdefg"]).values()
+  shown = [(s["color"], s["marker"], s["fillstyle"]) for s in every]
+  assert len(set(shown)) == len(shown) == 28
+
+
+def test_two_places_show_no_exponent():
+  records = at_values("sparsity", (1, 2), c=1.0)
+  summary = summary_of(records, against="sparsity")
+  assert summary["exponents"]
+  figure = draw_records(records, summary, {}, against="sparsity")
+  assert figure.axes[0].get_legend() is None
+
+
+def test_losses_that_are_all_high_fill_their_panel():
+  records = records_of(["reached"] * 3)
+  high = {
+    name: np.array(
+      list(zip(own["samples"], 0.9 + 0 * own["loss"], own["exact"], strict=True)),
+      own.dtype,
+    )
+    for name, own in records.all_curves.items()
+  }
+  records = dataclasses.replace(records, all_curves=high)
+  figure = draw_records(records, summary_of(records), {})
+  low, _ = figure.axes[1].get_ylim()
+  assert low > 0.3
+
+
+@pytest.mark.parametrize(
+  ("style", "width", "message"),
+  [
+    ("poster", None, "figure_style: got 'poster', takes one of screen, paper, slides"),
+    ("paper", 0.5, "figure_width: got 0.5, takes inches from 1.5 to 60"),
+  ],
+)
+def test_looks_that_there_are_not(style, width, message):
+  with pytest.raises(InvalidSetting, match=message), looks.look(style, width):
+    pass

@@ -275,7 +275,7 @@ def test_values_of_an_axis_are_series():
   assert at_200[0] is not None
   assert at_200[1] is None
   # Training curves are of the first series alone.
-  dtype = [("steps", int), ("test_error", float), ("train_loss", float)]
+  dtype = [("steps", int), ("test_error", float), ("train_error", float)]
   curves = {
     name: np.zeros(number, dtype)
     for noise, number in checks.items()
@@ -303,7 +303,7 @@ def test_series_stand_side_by_side_with_their_names_where_there_is_one_t():
 
 def drawn(records, model, length):
   """The figure of records, with training curves of one model and length."""
-  dtype = [("steps", int), ("test_error", float), ("train_loss", float)]
+  dtype = [("steps", int), ("test_error", float), ("train_error", float)]
   shown = records.where(records.table["length"] == length)
   curves = dict.fromkeys(shown.names(model=model), np.zeros(1, dtype))
   records = dataclasses.replace(records, all_curves=curves)

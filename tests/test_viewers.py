@@ -5,6 +5,7 @@ import json
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
@@ -18,6 +19,7 @@ from tests import small
 
 CELL = Cell(small.TRIAL)
 STEPS = np.array([5, 5])
+LOSSES = [(80, 1.5), (160, pytest.approx(0.95)), (240, 0.5)]  # the middle one an estimate
 
 
 def result(trial):
@@ -35,7 +37,7 @@ def points(path):
   ]
 
 
-def test_tensorboard_reads_each_trials_exact_losses(tmp_path):
+def test_tensorboard_reads_each_trials_losses(tmp_path):
   with RunDirectory(tmp_path / "run") as directory:
     files = TrialFiles(directory, [CELL])
     directory.begin({}, {})
@@ -43,12 +45,12 @@ def test_tensorboard_reads_each_trials_exact_losses(tmp_path):
     for watcher in (files, viewer):
       watcher.ended(result(0))
     files.ended(result(1))  # as before --tensorboard was asked for
-  assert points(tmp_path / "tb" / result(0).name) == [(80, 1.5), (240, 0.5)]
+  assert points(tmp_path / "tb" / result(0).name) == LOSSES
   with RunDirectory(tmp_path / "run") as directory:
     again = TrialFiles(directory, [CELL])
     TensorBoard(tmp_path / "tb", again)
   for k in range(2):
-    assert points(tmp_path / "tb" / result(k).name) == [(80, 1.5), (240, 0.5)]
+    assert points(tmp_path / "tb" / result(k).name) == LOSSES
 
 
 def test_a_profile_holds_the_first_dispatches(tmp_path):

@@ -13,7 +13,6 @@ import numpy as np
 from sepfx.analysis.best_summary import RATE
 from sepfx.analysis.figures import (
   BOUND,
-  STYLES,
   aside,
   draw_arrows,
   label_logarithmic,
@@ -21,6 +20,7 @@ from sepfx.analysis.figures import (
   line_with_intervals,
 )
 from sepfx.analysis.levels import Level
+from sepfx.analysis.looks import inches, styles_of
 from sepfx.analysis.series import label_of
 from sepfx.analysis.summary import at_level
 
@@ -47,9 +47,9 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   levels = [Level(**own) for own in summary["levels"]]
   against = summary["against"]
   names = list(dict.fromkeys(entry["series"] for entry in summary["best"]))
-  styles = {name: STYLES[k % len(STYLES)] for k, name in enumerate(names)}
+  styles = styles_of(names)
   figure = matplotlib.figure.Figure(
-    figsize=(6.4 * len(levels), 7.2), layout="constrained"
+    figsize=inches(6.4 * len(levels), 7.2), layout="constrained"
   )
   axes = figure.subplots(
     2, len(levels), squeeze=False, height_ratios=(3, 1.2), sharex="col"

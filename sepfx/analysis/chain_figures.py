@@ -10,7 +10,7 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.looks import STYLES, inches
 from sepfx.analysis.series import series
 from sepfx.analysis.success_figures import draw_critical, draw_fractions
 from sepfx.ensembles import Records
@@ -33,7 +33,7 @@ def chains(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Fi
   """
   names = list(dict.fromkeys(entry["series"] for entry in summary["critical"]))
   rows = -(-(len(names) + 2) // 2)
-  figure = matplotlib.figure.Figure(figsize=(11, 4.4 * rows), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(11, 4.4 * rows), layout="constrained")
   axes = figure.subplots(rows, 2, squeeze=False).ravel()
   for axis, name in zip(axes, names, strict=False):
     draw_fractions(axis, name, summary)
@@ -109,5 +109,5 @@ def _draw_errors(
     xlabel="(T - 1) p, p the error of a step", ylabel="error of the answer",
     title="own chains of each trial, and the union bound",
   )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")
   axis.grid(alpha=0.25)

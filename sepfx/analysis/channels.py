@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from matplotlib.ticker import MaxNLocator
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.looks import STYLES, inches
 from sepfx.models import ChannelTransformer
 from sepfx.probes.attention import first_attention, matched
 from sepfx.tasks.fourier import Spectrum, parities
@@ -133,10 +133,12 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
     Attention; the rows nearest to the planted sets above what is uniform on these sets,
     in shades that end there; and the MLP's response with what those rows read.
   """
-  made = matplotlib.figure.Figure(figsize=(12.5, 3.9 * len(trials)), layout="constrained")
+  made = matplotlib.figure.Figure(
+    figsize=inches(12.5, 3.9 * len(trials)), layout="constrained"
+  )
   lines = made.subfigures(len(trials), 1, squeeze=False)[:, 0]
   for part, (title, own) in zip(lines, trials, strict=True):
-    part.suptitle(title, fontsize=10)
+    part.suptitle(title, fontsize="medium")
     panels = part.subplot_mosaic(
       [["all", "rows", "mlp"], ["all", "sets", "mlp"]], width_ratios=(1, 0.9, 1.5)
     )
@@ -147,7 +149,7 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
       panels[name].xaxis.set_major_locator(MaxNLocator(integer=True))
     part.colorbar(image, ax=panels["all"], shrink=0.7)
     panels["all"].set(xlabel="position attended to", ylabel="row")
-    panels["all"].set_title("attention, mean over inputs", fontsize=9)
+    panels["all"].set_title("attention, mean over inputs", fontsize="small")
     for name, shown, text in (
       (
         "rows",
@@ -161,8 +163,8 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
         f"{s}: row {r}" if name == "rows" else f"{s}, c = {c:.2f}"
         for s, r, c in zip(names, own.rows, own.coefficients, strict=True)
       ]
-      panels[name].set_yticks(range(len(names)), labels, fontsize=8)
-      panels[name].set_title(text, fontsize=9)
+      panels[name].set_yticks(range(len(names)), labels, fontsize="small")
+      panels[name].set_title(text, fontsize="small")
     panels["rows"].set_xticks([])
     panels["sets"].set_xlabel("position")
     _draw_response(panels["mlp"], own, names)
@@ -184,8 +186,12 @@ def _draw_response(axis: Any, own: Learned, names: Sequence[str]) -> None:
         else f"{name}: overlap {own.overlaps[i]:.2f}, parity {own.agreements[i]:.2f}",
       )  # fmt: skip
   axis.set(xlabel="number that a row reads", ylabel="MLP's response h")
-  axis.set_title("filled: an even number of the set's bits; empty: odd", fontsize=9)
+  axis.set_title("filled: an even number of the set's bits; empty: odd", fontsize="small")
   axis.legend(
-    frameon=False, fontsize=8, ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.17)
+    frameon=False,
+    fontsize="small",
+    ncol=2,
+    loc="upper center",
+    bbox_to_anchor=(0.5, -0.17),
   )
   axis.grid(alpha=0.25)

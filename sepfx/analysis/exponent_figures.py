@@ -10,7 +10,8 @@ import matplotlib.lines
 import numpy as np
 
 from sepfx.analysis.best_summary import BORDER
-from sepfx.analysis.figures import STYLES, legend_below
+from sepfx.analysis.figures import legend_below
+from sepfx.analysis.looks import STYLES, inches
 
 _ROW_INCHES = 0.24
 
@@ -30,7 +31,7 @@ def draw_exponents(
   own = {task: [row for row in rows if row["task"] == task] for task in there}
   heights = [1 + len(part) for part in own.values()] or [1]
   figure = matplotlib.figure.Figure(
-    figsize=(8.2, 1 + _ROW_INCHES * sum(heights)), layout="constrained"
+    figsize=inches(8.2, 1 + _ROW_INCHES * sum(heights)), layout="constrained"
   )
   axes = figure.subplots(
     len(heights), 1, squeeze=False, sharex=True, height_ratios=heights
@@ -48,13 +49,13 @@ def draw_exponents(
     if len(runs) > 1:
       names = [row["run"].rstrip("/").rpartition("/")[2] for row in part]
       labels = [f"{a} ({b})" for a, b in zip(labels, names, strict=True)]
-    axis.set_yticks(np.arange(len(part)), labels, fontsize=8)
+    axis.set_yticks(np.arange(len(part)), labels, fontsize="small")
     axis.set_ylim(len(part) - 0.5, -0.5)
     axis.axvline(BORDER, color="black", linewidth=0.8, linestyle=":")
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_title(tasks[task])
     axis.grid(alpha=0.25, axis="x")
-  axes[-1].set_xlabel("c of n ~ N^c")
+  axes[-1].set_xlabel(r"$c$ of $n \sim N^c$")
   handles = [
     matplotlib.lines.Line2D([], [], **{**STYLES[k], "linestyle": "none"}, label=column)
     for k, column in enumerate(columns)

@@ -15,26 +15,11 @@ import matplotlib.ticker
 import matplotlib.transforms
 import numpy as np
 
+from sepfx.analysis import looks
 from sepfx.analysis.levels import Level
-from sepfx.analysis.series import label_of, letter_of, series
+from sepfx.analysis.series import label_of, series, typeset
 from sepfx.analysis.summary import at_level, of_level
 from sepfx.ensembles import Records
-
-# Colours whose luminances differ, each with a marker and a dash pattern of its own:
-# the figures are read in grey too.
-STYLES: Sequence[Mapping[str, Any]] = (
-  {"color": "#0b3c7d", "marker": "o", "linestyle": "-"},
-  {"color": "#d9730d", "marker": "s", "linestyle": "--"},
-  {"color": "#2e8b57", "marker": "^", "linestyle": "-."},
-  {"color": "#9b2d86", "marker": "D", "linestyle": (0, (1, 1))},
-  {"color": "#6f6f6f", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
-  {"color": "#c2a300", "marker": "P", "linestyle": (0, (8, 2))},
-  {"color": "#b3262b", "marker": "X", "linestyle": (0, (3, 1, 1, 1))},
-  {"color": "#1593a6", "marker": "p", "linestyle": (0, (2, 2))},
-)
-
-# How markers are filled: further series have the same styles, filled otherwise.
-_FILLS = ("full", "none", "left", "top")
 
 # Arrows on trials that spent their budget, and on means that such trials are part of.
 _NOT_REACHED: Mapping[str, Any] = {
@@ -44,16 +29,21 @@ _NOT_REACHED: Mapping[str, Any] = {
 }
 BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
-# Beyond so many decades an axis is labelled at powers of ten alone.
-_DECADES_OF_LABELS = 4.5
+# What a label of an axis takes, in inches at type of 10 points.
+_LABEL_WIDTH, _LABEL_HEIGHT = 0.45, 0.26
 _MAX_COLUMNS = 3
+# Width and height of a panel that is as wide as it likes, in inches.
+_PANEL = (4.6, 4.0)
 _MAX_LEGEND_COLUMNS = 4
-# Room in a legend, at its usual size of type.
+# Room in a legend, in inches at type of 10 points.
 _HANDLE_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.08, 0.21
-# Lines of a legend that panels have room for.
-_LEGEND_LINES = 4
-# Characters and lines of small type that a panel has room for.
-_PANEL_LETTERS, _PANEL_LINES = 52, 16
+# Exponents that a panel has room for, and from how many on they stand in two columns.
+_MOST_EXPONENTS, _ONE_COLUMN = 12, 4
+# A line of the smallest type, in inches at 10 points; and the share of a panel's height
+# that its axes have.
+_SMALL_LINE_INCHES, _INSIDE = 0.14, 0.75
+# Fewer values of x give no exponent that is shown: two would always lie on a line.
+LEAST_PLACES = 3
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -85,12 +75,12 @@ def sample_complexity(
   if against != "length":
     published = {}
   published = {key: points for key, points in published.items() if key[0] in names}
-  styles = {name: style_of(k) for k, name in enumerate(dict.fromkeys(names.tolist()))}
+  styles = looks.styles_of(names.tolist())
   panels = len(levels) + bool(records.all_curves)
-  columns = min(panels, _MAX_COLUMNS)
+  columns = looks.columns(panels, _MAX_COLUMNS)
   rows = -(-panels // columns)
   figure = matplotlib.figure.Figure(
-    figsize=(4.6 * columns, 4.4 * rows + 0.4), layout="constrained"
+    figsize=looks.inches(_PANEL[0] * columns, _PANEL[1] * rows), layout="constrained"
   )
   axes = figure.subplots(rows, columns, squeeze=False).ravel()
   for axis, level in zip(axes, levels, strict=False):
@@ -109,20 +99,15 @@ def sample_complexity(
       if not level.of_uniform:
         _draw_published(axis, published.get((name, level.value), ()), style)
     _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
-    _write_exponents(axis, exponents, against)
+    _write_exponents(axis, exponents, styles, figure.get_figheight() / rows)
+    label_logarithmic(axis.yaxis)
   if records.all_curves:
     last = axes[len(levels)]
     _draw_losses(last, records, names, levels, uniform_risk, styles, against)
   for axis in axes[panels:]:
     axis.set_axis_off()
-  legend_below(figure, _legend(styles, records.table, published, summary["cells"]))
+  legend_below(figure, _legend(styles, records, published, summary["cells"]))
   return figure
-
-
-def style_of(k: int) -> dict[str, Any]:
-  """The style of a figure's k-th series; markers repeat after 32, lines after 8."""
-  fill = _FILLS[k // len(STYLES) % len(_FILLS)]
-  return {**STYLES[k % len(STYLES)], "fillstyle": fill}
 
 
 def legend_below(
@@ -130,18 +115,19 @@ def legend_below(
 ) -> None:
   """Adds a legend below the panels, in as many columns as the longest name leaves.
 
-  A legend of many lines makes the figure higher, and leaves the panels their size.
+  It makes the figure higher, and leaves the panels their size.
   """
   longest = max(len(str(handle.get_label())) for handle in handles)
-  inches = _HANDLE_INCHES + _LETTER_INCHES * longest
+  inches = looks.points(_HANDLE_INCHES + _LETTER_INCHES * longest)
   columns = min(max(int(figure.get_figwidth() // inches), 1), _MAX_LEGEND_COLUMNS)
-  further = max(0, -(-len(handles) // columns) - _LEGEND_LINES)
-  figure.set_figheight(figure.get_figheight() + _LINE_INCHES * further)
+  lines = -(-len(handles) // columns)
+  figure.set_figheight(figure.get_figheight() + looks.points(_LINE_INCHES) * (lines + 1))
   figure.legend(
     handles=handles,
     loc="outside lower center",
     ncols=columns,
     frameon=False,
+    fontsize=looks.points(10) * min(1.0, figure.get_figwidth() / inches),
   )
 
 
@@ -175,10 +161,10 @@ def _draw_trials(figure, axis, own, cells, against, shift, style) -> None:
   x, n = shift(own[against]), own["samples"]
   points, bars = reached & ~coarse.astype(bool), reached & coarse.astype(bool)
   axis.plot(
-    x[points], n[points], linestyle="none", marker=style["marker"], markersize=4,
-    color=style["color"], alpha=0.35, markeredgewidth=0,
+    x[points], n[points], linestyle="none", marker=style["marker"],
+    markersize=looks.points(4), color=style["color"], alpha=0.35, markeredgewidth=0,
   )  # fmt: skip
-  bar = {"color": style["color"], "alpha": 0.25, "linewidth": 4}
+  bar = {"color": style["color"], "alpha": 0.25, "linewidth": looks.points(4)}
   for k in np.flatnonzero(bars):
     _vertical(axis, x[k], n[k] - every[k], n[k], bar)
   # Above the mean's marker, which may be at the budget too; the mean's own arrow is
@@ -216,20 +202,20 @@ def line_with_intervals(
     cells: with `mean`, `low`, `high` and `restricted`, and
     against: the entry to draw them against.
     shift: moves points a little to one side.
-    style: one of `STYLES`.
+    style: one of `sepfx.analysis.looks`.
   """
   x = shift(np.array([cell[against] for cell in cells], float))
   mean = np.array([cell["mean"] for cell in cells])
-  axis.plot(x, mean, **style, linewidth=2, markersize=6)
+  axis.plot(x, mean, **style, linewidth=looks.points(2))
   for at, cell in zip(x, cells, strict=True):
     if cell["low"] is None:  # a single trial has no interval
       continue
-    whisker = {"color": style["color"], "linewidth": 2}
+    whisker = {"color": style["color"], "linewidth": looks.points(2)}
     _vertical(axis, at, cell["low"], cell["high"], whisker)
     ends = [end for end in (cell["low"], cell["high"]) if end > 0]
     axis.plot(
       np.full(len(ends), at), ends, linestyle="none", marker="_", color=style["color"],
-      markersize=7,
+      markersize=looks.points(7),
     )  # fmt: skip
   restricted = np.array([cell["restricted"] for cell in cells], bool)
   bounded = (x[restricted], mean[restricted])
@@ -246,7 +232,7 @@ def _draw_published(axis, points, style) -> None:
       color=style["color"],
       marker=style["marker"],
       markerfacecolor="white",
-      markersize=7,
+      markersize=looks.points(7),
       zorder=1,
     )
 
@@ -264,38 +250,60 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
     (place,) = places.tolist()
     axis.set_xlim(*((place / 2, 2 * place) if logarithmic else (place - 1, place + 1)))
   axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-  label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)
 
 
-def _write_exponents(axis, exponents, against) -> None:
-  """Writes them above the data."""
-  if not exponents:
+def _write_exponents(axis, exponents, styles, height: float) -> None:
+  """Writes them above the data, each beside its series' marker.
+
+  Args:
+    axis: of the panel.
+    exponents: a summary's.
+    styles: of series by their names, all that the figure has.
+    height: of the panel, in inches.
+  """
+  shown = [e for e in exponents if len(e["over"]) >= LEAST_PLACES]
+  if not shown:
     return
-  lines = [f"n ~ {letter_of(against)}^c"]
-  for e in exponents:
+  handles = []
+  for e in shown:
     interval = "" if e["low"] is None else f" [{e['low']:.2f}, {e['high']:.2f}]"
-    coarse = ", coarse" if e["coarse"] else ""
-    value = f"c = {e['c']:.2f}{interval}{coarse}"
-    one = f"{e['series']}: {value}"
-    lines += [one] if len(one) <= _PANEL_LETTERS else [f"{e['series']}:", f"   {value}"]
-  if len(lines) > _PANEL_LINES:
-    lines = ["exponents in summary.json"]
+    marks = {**styles[e["series"]], "linestyle": "none"}
+    text = f"{e['c']:.2f}{interval}{', coarse' * e['coarse']}"
+    handles.append(matplotlib.lines.Line2D([], [], **marks, label=text))
+  title = rf"$c$ of $n \sim {typeset(shown[0]['against'])}^c$"
+  columns = 1 if len(handles) <= _ONE_COLUMN else 2
+  if len(handles) > _MOST_EXPONENTS:
+    handles, title = [], f"{title}: in summary.json"
   # Room for them above the data: they must not cover it.
+  lines = 1.5 + -(-len(handles) // columns)
+  share = lines * looks.points(_SMALL_LINE_INCHES) / (_INSIDE * height)
   low, high = axis.get_ylim()
-  axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))
-  text = "\n".join(lines)
-  axis.text(0.03, 0.97, text, transform=axis.transAxes, va="top", fontsize=8)
+  axis.set_ylim(low, high * (high / low) ** (share / (1 - min(share, 0.6))))
+  axis.legend(
+    handles=handles, title=title, ncols=columns, loc="upper left", frameon=False,
+    fontsize="x-small", title_fontsize="x-small", alignment="left",
+    borderaxespad=0.2, handlelength=1, handletextpad=0.5, labelspacing=0.25,
+    columnspacing=1,
+  )  # fmt: skip
 
 
 def label_logarithmic(axis: matplotlib.axis.Axis) -> None:
   """Labels a logarithmic axis of counts at 1, 2 and 5 times the powers of ten.
 
-  At the powers alone where the data span so many that further labels would collide.
+  At the powers alone, or some of them, where further labels would collide.
   """
   low, high = axis.get_view_interval()
-  subs = (1, 2, 5) if high <= low * 10**_DECADES_OF_LABELS else (1,)
-  axis.set_major_locator(matplotlib.ticker.LogLocator(subs=subs))
+  assert axis.axes is not None
+  box = axis.axes.get_window_extent().transformed(
+    axis.axes.figure.dpi_scale_trans.inverted()
+  )
+  upright = axis is axis.axes.yaxis
+  room = box.height / _LABEL_HEIGHT if upright else box.width / _LABEL_WIDTH
+  room = int(room / looks.points(1))
+  subs = (1, 2, 5) if 3 * np.log10(high / low) <= room else (1,)
+  locator = matplotlib.ticker.LogLocator(subs=subs, numticks=max(room, 2))
+  axis.set_major_locator(locator)
   axis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
   axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
@@ -309,14 +317,18 @@ def draw_arrows(
   color: str,
   points: int,
 ) -> None:
-  """Draws an arrow so many typographic points above (< 0: below) each data point."""
+  """Draws an arrow so many typographic points above (< 0: below) each data point.
+
+  At type of 10 points, as its size is.
+  """
+  size = looks.points(arrow["markersize"])
   axis.plot(
     x,
     y,
-    **arrow,
+    **{**arrow, "markersize": size},
     color=color,
     transform=matplotlib.transforms.offset_copy(
-      axis.transData, figure, y=points, units="points"
+      axis.transData, figure, y=looks.points(points), units="points"
     ),
   )
 
@@ -335,17 +347,24 @@ def _draw_losses(
         curve["loss"],
         color=style["color"],
         linestyle=style["linestyle"],
-        linewidth=1,
+        linewidth=looks.points(1),
         alpha=0.6,
       )
-  # Above the label's variance a curve only shows how it started.
+      exact = curve[curve["exact"]]
+      axis.plot(
+        exact["samples"], exact["loss"], linestyle="none", marker=".", alpha=0.6,
+        markersize=looks.points(4), color=style["color"], markeredgewidth=0,
+      )  # fmt: skip
   axis.set_xscale("log")
-  axis.set_ylim(0, min(1.6, 1.05 * axis.get_ylim()[1]))
   absolute = [level.value for level in levels if not level.of_uniform]
   name = "threshold\n" if len(absolute) == 1 else ""  # room for one line each
   lines = [(threshold, f"{name}{threshold:g}", "-") for threshold in absolute]
   for risk in np.unique(uniform_risk[at][~np.isnan(uniform_risk[at])]).tolist():
     lines.append((risk, f"uniform\nattention\n{risk:.3g}", ":"))
+  # Above the label's variance a curve only shows how it started.
+  low, high = axis.get_ylim()
+  low, high = min([low, *(value for value, _, _ in lines)]), min(1.6, high)
+  axis.set_ylim(max(0, low - 0.05 * (high - low)), high + 0.05 * (high - low))
   for value, label, linestyle in lines:
     axis.axhline(value, color="black", linewidth=1, linestyle=linestyle)
     # Beside the axis: on it, a label would lie over the curves.
@@ -354,19 +373,19 @@ def _draw_losses(
       (1.02, value),
       xycoords=("axes fraction", "data"),
       va="center",
-      fontsize=8,
+      fontsize="small",
       annotation_clip=False,
     )
   axis.set(
     xlabel="training prompts",
     ylabel="test MSE",
-    title=f"test loss at {letter_of(against)} = {place:g}",
+    title=rf"test loss at ${typeset(against)}$ = {place:g}",
   )
   label_logarithmic(axis.xaxis)
   axis.grid(alpha=0.25)
 
 
-def _legend(styles, rows, published, cells) -> list[matplotlib.lines.Line2D]:
+def _legend(styles, records, published, cells) -> list[matplotlib.lines.Line2D]:
   def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
     return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
 
@@ -376,9 +395,12 @@ def _legend(styles, rows, published, cells) -> list[matplotlib.lines.Line2D]:
     bar = {"linestyle": "none", "marker": "|", "markersize": 12, "markeredgewidth": 4}
     handles.append(handle("one trial, between two checks", alpha=0.25, **bar))
   handles.append(handle("mean and 95% interval", marker="|", markersize=10))
-  if np.any(rows["outcome"] != "reached"):
+  if np.any(records.table["outcome"] != "reached"):
     handles.append(handle("threshold not reached", **_NOT_REACHED))
     handles.append(handle("mean is a lower bound", **BOUND))
+  if any(not np.all(curve["exact"]) for curve in records.all_curves.values()):
+    label = "dots: loss on all test prompts"  # elsewhere an estimate, on some
+    handles.append(handle(label, linestyle="-", marker=".", linewidth=1))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
     handles.append(handle("published mean", **hollow))
@@ -401,17 +423,16 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
   """
   cells = summary["cells"]
   lengths = sorted({cell["length"] for cell in cells})
-  figure = matplotlib.figure.Figure(
-    figsize=(4.4 * len(lengths), 3.8), layout="constrained"
-  )
+  size = looks.inches(4.4 * len(lengths), 3.8)
+  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
   axes = figure.subplots(1, len(lengths), squeeze=False)[0]
-  names = list(dict.fromkeys(cell["series"] for cell in cells))
+  styles = looks.styles_of(cell["series"] for cell in cells)
   for cell in cells:
     axis = axes[lengths.index(cell["length"])]
-    style = STYLES[names.index(cell["series"]) % len(STYLES)]
+    style = styles[cell["series"]]
     own = {column: cell[column] for column in records.coordinates}
     for k, curve in enumerate(records.curves(**own)):
-      label = f"{cell['series']}: {cell['reached']} of {cell['trials']}"
+      label = f"{cell['series']}: {cell['reached']} of {cell['trials']} learned"
       axis.plot(
         curve["samples"] // cell["batch_size"],
         curve["loss"],
@@ -422,9 +443,9 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
         label=None if k else label,
       )
   for axis, length in zip(axes, lengths, strict=True):
-    axis.set(xlabel="step", ylabel="held-out error", title=f"T = {length}")
+    axis.set(xlabel="step", ylabel="held-out error", title=f"$T$ = {length}")
     axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize="small")
     axis.grid(alpha=0.25)
   return figure
 

@@ -9,8 +9,9 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from sepfx.analysis.figures import STYLES, label_logarithmic
+from sepfx.analysis.figures import label_logarithmic
 from sepfx.analysis.flatness_bounds import SIGMAS
+from sepfx.analysis.looks import STYLES, inches
 
 _KINDS = {"learned": "-", "constructed": ":"}
 _BOUNDS = {
@@ -29,7 +30,7 @@ def flatness(
     rows: as `summarise_flatness` takes them.
     summary: what that returned.
   """
-  figure = matplotlib.figure.Figure(figsize=(14, 8.4), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(14, 8.4), layout="constrained")
   axes = figure.subplots(2, 3)
   by = "length" if len({row["length"] for row in rows}) > 1 else "degree"
   for axis, name, label in (
@@ -66,7 +67,7 @@ def spectra(
     densities: nodes and weights [rows nodes] of learned and constructed weights, as
       "learned_nodes" and so on.
   """
-  figure = matplotlib.figure.Figure(figsize=(9.6, 4.2), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(9.6, 4.2), layout="constrained")
   degrees = np.array([row["degree"] for row in rows])
   places = np.geomspace(1e-6, 1e4, 200)
   for axis, kind in zip(figure.subplots(1, 2, sharey=True), _KINDS, strict=True):
@@ -77,9 +78,9 @@ def spectra(
       share = np.sum(weights[own][..., None] * above, axis=1).mean(axis=0)
       axis.plot(places, share, color=style["color"], label=f"degree {degree}")
     axis.set(xlabel="size of an eigenvalue", xscale="log", yscale="log", ylim=(1e-6, 1))
-    axis.set_title(kind, fontsize=10)
+    axis.set_title(kind, fontsize="medium")
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize="small")
     axis.set_ylabel("share of eigenvalues above" if kind == "learned" else "")
   return figure
 
@@ -90,7 +91,7 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> matplotlib.figure.Figure:
   Args:
     rows: as `summarise_growth` takes them.
   """
-  figure = matplotlib.figure.Figure(figsize=(11, 6.6), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(11, 6.6), layout="constrained")
   labels = {
     "length": "number of bits T", "degree": "degree d",
     "num_components": "number of components k",
@@ -127,7 +128,7 @@ def _against_components(
         markerfacecolor=style["color"] if kind == "learned" else "none",
         label=f"{by} {value}" if kind == "learned" else None,
       )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")
 
 
 def _against_sigma(
@@ -145,7 +146,7 @@ def _against_sigma(
       middle = np.median(values - start, axis=1)
       axis.plot(SIGMAS, middle, color=style["color"], linestyle=line,
                 label=f"{by} {value}" if kind == "learned" else None)  # fmt: skip
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")
 
 
 def _bounds_against_gaps(axis: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -163,4 +164,4 @@ def _bounds_against_gaps(axis: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
   axis.set_xscale("symlog", linthresh=1e-3)
   axis.set(xlabel="measured gap", ylabel="bound; the line is the best constant's loss")
   axis.set_yscale("log")
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")

@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES, label_logarithmic
+from sepfx.analysis.figures import label_logarithmic
+from sepfx.analysis.looks import STYLES, inches
 from sepfx.analysis.series import series
 from sepfx.ensembles import Records
 
@@ -27,7 +28,9 @@ def gaps(
     along: column on the horizontal axis.
   """
   names = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
-  figure = matplotlib.figure.Figure(figsize=(6.4 * len(names), 4.4), layout="constrained")
+  figure = matplotlib.figure.Figure(
+    figsize=inches(6.4 * len(names), 4.4), layout="constrained"
+  )
   axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
   lines = sorted({cell[across] for cell in summary["cells"]})
   places = sorted({cell[along] for cell in summary["cells"]})
@@ -72,17 +75,22 @@ def gaps(
         if cell["reached"] < cell["trials"]:
           text = f"{cell['reached']} of {cell['trials']}"
           at = (where[cell[along]], cell["gap"])
-          axis.annotate(text, at, xytext=(5, 4), textcoords="offset points", fontsize=7)
+          axis.annotate(
+            text, at, xytext=(5, 4), textcoords="offset points", fontsize="x-small"
+          )
     axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
     axis.set_xlim(-0.5, len(places) - 0.5)
     axis.set_yscale("symlog", linthresh=0.01)
     axis.set(xlabel=_LABELS.get(along, along), title=name)
     axis.axhline(0, color="black", linewidth=0.5)
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize="small")
   axes[0].set_ylabel("test loss less training loss")
   figure.text(
-    0.01, -0.02, "hollow: did not get to the training loss that ends a trial", fontsize=7
+    0.01,
+    -0.02,
+    "hollow: did not get to the training loss that ends a trial",
+    fontsize="x-small",
   )
   return figure
 
@@ -94,7 +102,7 @@ def front(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     summary: `cells`, as `summarise_paired` returns them for gap, hessian_trace and
       squared_norm; and `constructed`, those two of the constructions, [trials] each.
   """
-  figure = matplotlib.figure.Figure(figsize=(11, 4.6), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(11, 4.6), layout="constrained")
   norms, gap = figure.subplots(1, 2)
   cells = [cell for cell in summary["cells"] if cell["hessian_trace"] is not None]
   varied = [
@@ -128,5 +136,5 @@ def front(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     label_logarithmic(scale)
   for axis in (norms, gap):
     axis.grid(alpha=0.25)
-  figure.legend(loc="outside right upper", frameon=False, fontsize=7)
+  figure.legend(loc="outside right upper", frameon=False, fontsize="x-small")
   return figure

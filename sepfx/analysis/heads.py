@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import legend_below, style_of
+from sepfx.analysis.figures import legend_below
+from sepfx.analysis.looks import inches, style_of
 from sepfx.analysis.statistics import student_interval
 from sepfx.ensembles import Records
 from sepfx.theory import lower_bounds
@@ -74,7 +75,7 @@ def _floors(sparsity: int, token_dim: int, heads: int) -> dict[str, float]:
 
 def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws risks against the number of heads, with both floors and the printed one."""
-  figure = matplotlib.figure.Figure(figsize=(7, 6), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(7, 6), layout="constrained")
   axis = figure.subplots()
   lines: Sequence[Mapping[str, float]] = summary["lines"]
   x = [0, *(line["num_heads"] for line in lines)]

@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES, label_logarithmic
+from sepfx.analysis.figures import label_logarithmic
+from sepfx.analysis.looks import STYLES, inches
 from sepfx.analysis.norm_figures import crossings
 from sepfx.analysis.statistics import student_interval
 from sepfx.analysis.summary import json_values
@@ -80,7 +81,7 @@ def _ends(name: str, values: Sequence[float]) -> dict[str, Any]:
 
 def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws squared norms and risks against the number of labels."""
-  figure = matplotlib.figure.Figure(figsize=(11, 4.6), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(11, 4.6), layout="constrained")
   norms, risks = figure.subplots(1, 2)
   memorised = summary["memorised"]
   norms.plot(
@@ -110,7 +111,7 @@ def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     axis.set(xscale="log", xlabel="labels n, one of each prompt")
     label_logarithmic(axis.xaxis)
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize="small")
   return figure
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES, label_logarithmic
+from sepfx.analysis.figures import label_logarithmic
+from sepfx.analysis.looks import STYLES, inches
 
 
 def crossings(summary: Mapping[str, Any]) -> list[float]:
@@ -36,7 +37,7 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       `recurrent_samples` and `least_squared_norm` further, `memorised` with `low`,
       `high` and `bound`.
   """
-  figure = matplotlib.figure.Figure(figsize=(13.5, 4.4), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(13.5, 4.4), layout="constrained")
   asked, norms, where = figure.subplots(1, 3)
   lengths = [own["length"] for own in summary["lengths"]]
   for name, label, style in (
@@ -73,7 +74,7 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     axis.set(xscale="log", yscale="log")
     axis.grid(alpha=0.25)
     if axis.get_legend_handles_labels()[0]:
-      axis.legend(frameon=False, fontsize=8)
+      axis.legend(frameon=False, fontsize="small")
   for side in (asked.xaxis, norms.xaxis, where.xaxis, where.yaxis):
     label_logarithmic(side)
   return figure

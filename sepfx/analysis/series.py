@@ -31,6 +31,14 @@ def letter_of(axis: str) -> str:
   return _LABELS.get(axis, axis).rpartition(" ")[2]
 
 
+def typeset(axis: str) -> str:
+  """The same as mathematics, for matplotlib: "N", or a name upright."""
+  letter = letter_of(axis)
+  if axis in _LABELS:
+    return letter
+  return rf"\mathrm{{{letter.replace('_', ' ')}}}".replace(" ", r"\ ")
+
+
 def series(records: Records, against: Collection[str]) -> np.ndarray:
   """Names what each row is a point of: the model, and all else that is not drawn along.
 

@@ -8,12 +8,13 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import label_logarithmic, legend_below, style_of
+from sepfx.analysis.figures import label_logarithmic, legend_below
+from sepfx.analysis.looks import inches, styles_of
 
 
 def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws `sepfx.analysis.spans.summarise_spans`: risk against n, and n / (N d) above."""
-  figure = matplotlib.figure.Figure(figsize=(8, 5.2), layout="constrained")
+  figure = matplotlib.figure.Figure(figsize=inches(8, 5.2), layout="constrained")
   axis = figure.subplots()
   cells, size = summary["cells"], summary["size"]
   samples = np.unique([cell["samples"] for cell in cells])
@@ -29,9 +30,9 @@ def draw_spans(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     ):
       axis.plot(x, [cell[name] for cell in floored], linestyle="none", color="black",
                 marker=marker, markersize=10, label=label)  # fmt: skip
-  for k, name in enumerate(dict.fromkeys(cell["series"] for cell in cells)):
+  for name, style in styles_of(cell["series"] for cell in cells).items():
     own = [c for c in cells if c["series"] == name and c["risk"] is not None]
-    x, style = [cell["samples"] for cell in own], style_of(k)
+    x = [cell["samples"] for cell in own]
     axis.plot(x, [cell["risk"] for cell in own], **style, label=name)
     for cell in own:
       if cell["risk_low"] is not None:

@@ -13,16 +13,19 @@ import matplotlib.lines
 import matplotlib.ticker
 import numpy as np
 
-from sepfx.analysis.figures import BOUND, STYLES, draw_arrows, label_logarithmic
+from sepfx.analysis import looks
+from sepfx.analysis.figures import BOUND, draw_arrows, label_logarithmic
 from sepfx.ensembles import Records
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
-_MAX_COLUMNS = 4
+_MAX_COLUMNS = 3
 # Factor between sample sizes above which they stand on a logarithmic axis.
 _WIDE = 20
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
+# Fields of curves.
+_ERRORS = {"train_error": "on the sample", "test_error": "held out"}
 # What stands at a T where no size is known, with how many points above the mark.
 _BOUNDS = {
   "less than half succeeded up to here": (BOUND, 12),
@@ -42,17 +45,17 @@ def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.F
     side, with an arrow where a size is only bounded, as where all trials ended alike),
     and where there are curves two of them: of the first model at the largest T, at the
     sample size where most trials failed (the smallest of several) and where most
-    succeeded (the largest); one, where they are the same.
+    succeeded (the largest); one, where they are the same. Errors are shares of wrong
+    answers, of regression mean squared errors.
   """
   models = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
   first = [cell for cell in summary["cells"] if cell["series"] == models[0]]
   regimes = _regimes(first) if records.all_curves else []
   panels = len(models) + 1 + len(regimes)
-  rows = -(-panels // _MAX_COLUMNS)
-  columns = -(-panels // rows)
-  figure = matplotlib.figure.Figure(
-    figsize=(4.4 * columns, 4.0 * rows), layout="constrained"
-  )
+  rows = -(-panels // looks.columns(panels, _MAX_COLUMNS, room=2))
+  columns = -(-panels // rows)  # four panels make a square
+  size = looks.inches(4.4 * columns, 4.0 * rows)
+  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
   axes = figure.subplots(rows, columns, squeeze=False).ravel()
   for axis, model in zip(axes, models, strict=False):
     draw_fractions(axis, model, summary)
@@ -81,7 +84,7 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
     {lengths[round(k)] for k in np.linspace(0, len(lengths) - 1, _MAX_CURVES)}
   )
   colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(shown)))
-  for length, colour, style in zip(shown, colours, STYLES, strict=False):
+  for length, colour, style in zip(shown, colours, looks.STYLES, strict=False):
     own = [cell for cell in cells if cell["length"] == length]
     sizes = [cell["sample_size"] for cell in own]
     fractions = [cell["fraction"] for cell in own]
@@ -96,7 +99,7 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
       areas,
       color=colour,
       marker=style["marker"],
-      label=f"T = {length}",
+      label=f"$T$ = {length}",
     )
     (critical,) = (
       c for c in summary["critical"] if (c["series"], c["length"]) == (model, length)
@@ -110,13 +113,14 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
     axis.set_xscale("log")
     label_logarithmic(axis.xaxis)
   else:
-    axis.locator_params(axis="x", nbins=6)  # five digits each, at times
+    # Five digits each, at times.
+    axis.locator_params(axis="x", nbins="auto", steps=[1, 2, 5, 10])
   axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
     title=f"success, with standard errors:\n{model}",
   )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")
   axis.grid(alpha=0.25)
 
 
@@ -132,8 +136,8 @@ def draw_critical(
   nearest = min((b / a for a, b in itertools.pairwise(ticks)), default=_APART**2)
   apart = min(_APART, nearest ** (1 / (len(models) + 1)))
   shifts = apart ** (np.arange(len(models)) - (len(models) - 1) / 2)
-  styles = itertools.cycle(STYLES)
-  for model, style, shift in zip(models, styles, shifts, strict=False):
+  styles = looks.styles_of(models)
+  for (model, style), shift in zip(styles.items(), shifts, strict=True):
     drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
     known = [
       c for c in summary["critical"] if c["series"] == model and c["size"] is not None
@@ -159,8 +163,10 @@ def draw_critical(
       axis.plot(fine, scale * fine**c, color=style["color"], linewidth=1, linestyle="--")
       difference = growth["log_likelihood"] - growth["power_likelihood"]
       likelier = "line" if difference > 0 else "dashes"
+      logarithm = rf"${a:.0f} + {b:.1f} \log T$ (line)"
+      power = rf"${scale:.0f}\,T^{{{c:.2f}}}$ (dashes)"
       text.append(
-        f"{model}: {a:.0f} + {b:.1f} log T (line), {scale:.0f} T^{c:.2f} (dashes)\n"
+        f"{model}: {logarithm}, {power}\n"
         f"log-likelihood of the {likelier} higher by {abs(difference):.2f}"
       )
   if summary["floor"]:
@@ -172,7 +178,7 @@ def draw_critical(
   if len(ticks) == 1 < len(models):
     xlabel = f"T = {ticks[0]}"
     names = [model.replace(", ", "\n") for model in models]
-    axis.set_xticks(ticks[0] * shifts, names, fontsize=8)
+    axis.set_xticks(ticks[0] * shifts, names, fontsize="small")
     axis.tick_params("x", which="minor", bottom=False)
   else:
     axis.set_xticks(ticks, list(map(str, ticks)))
@@ -194,13 +200,15 @@ def draw_critical(
     above = 0.15 + 0.15 * len(text)
     below = 0.12 * -(-len(handles) // columns)
     axis.set_ylim(low / span**below, high * span**above)
-  axis.text(0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize=8)
+  axis.text(
+    0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize="small"
+  )
   axis.set(
     xlabel=xlabel, ylabel="m at which half succeed",
     title="critical sample size, 95% intervals",
   )  # fmt: skip
   axis.legend(
-    handles=handles, ncols=columns, frameon=False, fontsize=7, loc="lower right",
+    handles=handles, ncols=columns, frameon=False, fontsize="x-small", loc="lower right",
     columnspacing=1.0, handlelength=1.4,
   )  # fmt: skip
   axis.grid(alpha=0.25)
@@ -218,8 +226,9 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
 
 def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
   own = {column: cell[column] for column in records.coordinates}
+  # Two of one kind: with loss and error on one axis neither could be read.
   for k, curve in enumerate(records.curves(**own)):
-    for field, style in zip(("train_loss", "test_error"), STYLES, strict=False):
+    for field, style in zip(_ERRORS, looks.STYLES, strict=False):
       axis.plot(
         curve["steps"],
         curve[field],
@@ -227,11 +236,11 @@ def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
         linestyle=style["linestyle"],
         linewidth=1,
         alpha=0.6,
-        label=None if k else field.replace("_", " "),
+        label=None if k else _ERRORS[field],
       )
   axis.set(
-    xlabel="step", ylabel="training loss, held-out error", ylim=(0, None),
+    xlabel="step", ylabel="error", ylim=(0, None),
     title=f"{cell['series']}, T = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
-  axis.legend(frameon=False, fontsize=8)
+  axis.legend(frameon=False, fontsize="small")
   axis.grid(alpha=0.25)

@@ -10,7 +10,7 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import STYLES
+from sepfx.analysis.looks import STYLES, inches
 
 _SHARES = {
   "right_planted": "the planted level is found",
@@ -37,7 +37,7 @@ def sweeps(
   trained = [row for row in rows if row["kind"] == "trained"]
   columns = 4 if trained else 3
   figure = matplotlib.figure.Figure(
-    figsize=(4.6 * columns, 4.8 * len(properties)), layout="constrained"
+    figsize=inches(4.6 * columns, 4.8 * len(properties)), layout="constrained"
   )
   axes = figure.subplots(len(properties), columns, squeeze=False)
   for line, name in zip(axes, properties, strict=True):
@@ -55,10 +55,10 @@ def sweeps(
     for axis in line:
       axis.grid(alpha=0.25)
     for axis in line[[0, *range(3, columns)]]:
-      axis.legend(frameon=False, fontsize=8)
+      axis.legend(frameon=False, fontsize="small")
     for axis in line[1:3]:  # whose points may be anywhere
       axis.legend(
-        frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15)
+        frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15)
       )
   return figure
 
@@ -73,7 +73,7 @@ def _draw_levels(axis: matplotlib.axes.Axes, name: str, cells) -> None:
     _errorbar(axis, x, own, "found", {**style, "label": rf"$\tau$ = {tau:g}"})
   axis.set_xticks(places)
   axis.set(xlabel=f"{name} of the target", ylabel="first level accepted, mean")
-  axis.set_title(f"{name}: targets, with 95% intervals", fontsize=10)
+  axis.set_title(f"{name}: targets, with 95% intervals", fontsize="medium")
 
 
 def _draw_shares(axis: matplotlib.axes.Axes, cells, names, title: str) -> None:
@@ -87,7 +87,7 @@ def _draw_shares(axis: matplotlib.axes.Axes, cells, names, title: str) -> None:
     _errorbar(axis, x, own, name, style)
   _logarithmic(axis, {cell["tau"] for cell in cells})
   axis.set(ylabel="share", ylim=(-0.04, 1.04))
-  axis.set_title(title, fontsize=10)
+  axis.set_title(title, fontsize="medium")
 
 
 def _errorbar(axis: matplotlib.axes.Axes, x, cells, name: str, style) -> None:
@@ -129,7 +129,7 @@ def _draw_models(axis: matplotlib.axes.Axes, name: str, rows) -> None:
   ticks = range(1, most + 1, max(1, most // 6))
   axis.set_yticks([*ticks, above], [*map(str, ticks), f"above {most}"])
   axis.set_ylabel(f"{name} of trained models")
-  axis.set_title(f"{name}: trained models, a column each", fontsize=10)
+  axis.set_title(f"{name}: trained models, a column each", fontsize="medium")
 
 
 def _logarithmic(axis: matplotlib.axes.Axes, taus) -> None:

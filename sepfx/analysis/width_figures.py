@@ -9,7 +9,8 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import aside, style_of
+from sepfx.analysis.figures import aside
+from sepfx.analysis.looks import inches, style_of, styles_of
 
 _TASKS = {"qstr": "1STR", "simple_qstr": "simple-1STR"}
 # What is drawn beside the smallest widths: the bound, the largest width, a memory.
@@ -34,7 +35,7 @@ def draw_widths(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   thresholds = list(dict.fromkeys(entry["threshold"] for entry in smallest))
   units = np.unique([cell["units"] for cell in cells])
   figure = matplotlib.figure.Figure(
-    figsize=(13.8, 3.9 * (len(models) + 1)), layout="constrained"
+    figsize=inches(13.8, 3.9 * (len(models) + 1)), layout="constrained"
   )
   axes = figure.subplots(len(models) + 1, max(len(tasks), len(thresholds)) + 1)
   for axis in axes.flat:
@@ -80,7 +81,7 @@ def _draw_risks(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) 
   axis.set_xticks(units, [f"{value}" for value in units.tolist()])
   axis.minorticks_off()
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8, ncol=3, loc="upper center")
+  axis.legend(frameon=False, fontsize="small", ncol=3, loc="upper center")
 
 
 def _draw_smallest(
@@ -90,8 +91,9 @@ def _draw_smallest(
   units: np.ndarray,
 ) -> None:
   lengths = np.unique([e["length"] for entry in entries for e in entry["lengths"]])
+  styles = styles_of(models)
   for k, entry in enumerate(entries):
-    style = _style(entry["task"], models.index(entry["model"]))
+    style = _style(entry["task"], styles[entry["model"]])
     shift = aside(lengths, True, k - (len(entries) - 1) / 2)
     known = [e for e in entry["lengths"] if e["units"] is not None]
     x = shift([e["length"] for e in known])
@@ -134,10 +136,9 @@ def _is_asked(point: Mapping[str, Any]) -> bool:
   return (point["least_units"] or 0) > 1
 
 
-def _style(task: str, k: int) -> dict[str, Any]:
-  """That of the k-th model: full on 1STR, hollow on simple-1STR."""
-  style = style_of(k)
-  return {**style, "fillstyle": "none"} if task == "simple_qstr" else style
+def _style(task: str, style: Mapping[str, Any]) -> dict[str, Any]:
+  """That of a model: full on 1STR, hollow on simple-1STR."""
+  return {**style, "fillstyle": "none"} if task == "simple_qstr" else {**style}
 
 
 def _draw_legend(
@@ -152,8 +153,8 @@ def _draw_legend(
     for e in own:
       if e["c"] is not None:
         ends = f"[{e['low']:.2f}, {e['high']:.2f}]" if e["low"] is not None else ""
-        label += f"\n  below {e['threshold']:g}: N^{e['c']:.2f} {ends}"
-    axis.plot([], [], **_style(task, models.index(model)), label=label)
+        label += f"\n  below {e['threshold']:g}: $N^{{{e['c']:.2f}}}$ {ends}"
+    axis.plot([], [], **_style(task, styles_of(models)[model]), label=label)
   points = [(entry["task"], e) for entry in entries for e in entry["lengths"]]
   if any(e["memory_units"] for _, e in points):
     axis.plot([], [], **_MEMORY, label="a memory of labels of 1STR")
@@ -162,7 +163,7 @@ def _draw_legend(
   for task in dict.fromkeys(task for task, e in points if _is_beyond(e)):
     label = f"{_TASKS[task]}: some trials not at the largest width"
     axis.plot([], [], "k", linestyle="none", marker=_BEYOND[task], label=label)
-  axis.legend(frameon=False, fontsize=9, loc="upper left")
+  axis.legend(frameon=False, fontsize="small", loc="upper left")
 
 
 def _draw_norms(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -177,4 +178,4 @@ def _draw_norms(axis: matplotlib.axes.Axes, cells: Sequence[Mapping[str, Any]]) 
            ylabel="L ||U||_F over the least")  # fmt: skip
   axis.set_ylim(bottom=0.2)
   axis.grid(alpha=0.25)
-  axis.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 0.16))
+  axis.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 0.16))

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 # Either grows like a power of each of the cell's numbers. What is expected of the powers
-# before anything has ended, how far from it they may be, and how far one series may be
-# from the others.
-_EXPECTED_POWERS = {"length": 1.0}
+# of others than the length before anything has ended, how far from it they may be, and
+# how far one series may be from the others.
 _OTHER_POWER = 0.3
 _POWER_SPREAD = 0.5
 _SERIES_SPREAD = 0.5
@@ -32,11 +31,12 @@ class Forecast:
   series differ in positive numbers alone: those of one model, say.
   """
 
-  def __init__(self, cells: Mapping[str, Mapping[str, Any]]):
+  def __init__(self, cells: Mapping[str, Mapping[str, Any]], of_length: float = 1.0):
     """Has seen nothing.
 
     Args:
       cells: coordinates of each cell by its name.
+      of_length: the power of the length that is expected.
     """
     every = [coordinates.items() for coordinates in cells.values()]
     numbers = {name for items in every for name, _ in items} - {
@@ -52,7 +52,7 @@ class Forecast:
     self._places = {
       rest: k for k, rest in enumerate(dict.fromkeys(self._series.values()))
     }
-    powers = [_EXPECTED_POWERS.get(name, _OTHER_POWER) for name in self._names]
+    powers = [of_length if name == "length" else _OTHER_POWER for name in self._names]
     levels, number = len(self._places), len(powers)
     expected = np.concatenate([np.zeros(levels), powers, np.zeros(levels * number)])
     spreads = [_LEVEL_SPREAD] * levels + [_POWER_SPREAD] * number

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ _FORECAST_SECONDS = 1.0  # between two forecasts
 # Its own pace counts when a cell has taken this share of a trial's steps: the first
 # dispatches are short, and wait for those of other programs.
 _SEEN_SHARE = 0.25
-# A trial that has taken longer than was expected takes this share of its age, at least.
+# A trial that has taken more steps than expected takes this share of them yet, at least.
 _OVERDUE_SHARE = 0.25
 
 
@@ -72,14 +72,21 @@ class Progress(Watcher):
     self._what = ""
     self._recent: deque[tuple[float, int]] = deque([(self._start, 0)])
     coordinates = {cell.name: cell.coordinates for cell in cells}
-    self._steps, self._pace = Forecast(coordinates), Forecast(coordinates)
+    self._steps = Forecast(coordinates)
+    # Attention's steps cost N^2, an optimizer's nothing of N.
+    self._pace = Forecast(coordinates, of_length=0.5)
     self._most_steps = {cell.name: cell.trial.most_steps for cell in cells}
     self._to_end = {cell.name for cell in cells if cell.trial.run_to_end}
-    self._taken: Counter[str] = Counter()  # steps, by cell
-    self._spent: Counter[str] = Counter()  # seconds in lanes, by cell, of ended trials
+    # By cell: steps that its running trials have taken, and all; when lanes reported, and
+    # what they did of late, as (when, seconds of lanes, steps).
+    self._underway: Counter[str] = Counter()
+    self._taken: Counter[str] = Counter()
+    self._reported: dict[str, float] = {}
+    self._lately: dict[str, deque[tuple[float, float, int]]] = {}
+    self._spent = 0.0  # seconds in lanes, of ended trials
     self._programs = {cell.name: jax.tree.structure(cell.trial) for cell in cells}
     self._waiting: Counter[str] = Counter()
-    self._running: dict[str, tuple[str, float, bool]] = {}
+    self._running: dict[str, tuple[str, float]] = {}
     self._most_running = 1
     self._compiled: set[Any] = set()
     self._compiling_since: float | None = None
@@ -121,25 +128,41 @@ class Progress(Watcher):
       self._compiling_since = None
     self._compiled.add(self._programs[cell.name])
     self._waiting[cell.name] -= 1
-    self._running[trial_name(cell, trial)] = (cell.name, now, step == 0)
+    self._running[trial_name(cell, trial)] = (cell.name, now)
+    self._reported[cell.name] = now
     self._most_running = max(self._most_running, len(self._running))
 
   def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
-    for cell, taken in zip(cells, steps.tolist(), strict=True):
+    now = time.monotonic()
+    lanes: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
+    for cell, own in zip(cells, steps.tolist(), strict=True):
       if cell is not None:
-        self._taken[cell.name] += taken
-        self._samples += taken * cell.trial.samples_a_step
+        lanes[cell.name] += 1
+        taken[cell.name] += own
+        self._samples += own * cell.trial.samples_a_step
         self._what = cell.words
+    self._underway.update(taken)
+    self._taken.update(taken)
+    for name, number in lanes.items():
+      seconds = number * (now - self._reported[name])
+      self._reported[name] = now
+      recent = self._lately.setdefault(name, deque())
+      recent.append((now, seconds, taken[name]))
+      while now - recent[0][0] > _RECENT_SECONDS:
+        recent.popleft()
     self._show(self._what)
 
   def ended(self, result: Result) -> None:
     self._done += 1
-    cell, since, whole = self._running.pop(result.name)
-    seconds = time.monotonic() - since
-    self._spent[cell] += seconds  # type: ignore[assignment]
+    cell, since = self._running.pop(result.name)
+    self._spent += time.monotonic() - since
+    # One that goes on from a checkpoint took some of its steps before.
+    self._underway[cell] = max(0, self._underway[cell] - result.steps)
     self._steps.ended(cell, result.steps)
-    if whole:  # what one takes that goes on from a checkpoint was not seen from its start
-      self._pace.ended(cell, seconds / max(result.steps, 1))
+    pace = self._recent_pace(cell)
+    if pace is not None:
+      self._pace.ended(cell, pace)
     self._show(self._what)
 
   def held_up(self, cells: Sequence[Cell]) -> None:
@@ -171,43 +194,68 @@ class Progress(Watcher):
   def _time_left(self, now: float) -> str:
     """How long it will take, or what is known of that."""
     waiting = +self._waiting
-    cells = {cell for cell, _, _ in self._running.values()} | set(waiting)
-    expected = self._seconds(cells, now)
-    seconds = []
-    for cell, since, _ in self._running.values():
-      age, whole = now - since, expected[cell]
-      seconds.append(max((whole or 0) - age, _OVERDUE_SHARE * age))
-    for cell, number in waiting.items():
-      seconds += [expected[cell] or 0.0] * number
-    known = [own for own in expected.values() if own is not None]
+    running = Counter(cell for cell, _ in self._running.values())
+    cells = {*running, *waiting}
+    steps = self._steps_of(cells)
+    pace = self._pace_of(cells, steps)
+    known = {c for c in cells if steps[c] is not None and pace[c] is not None}
     if not known:
       return "time left not known yet" if cells else ""
+    ages: Counter[str] = Counter()
+    for cell, since in self._running.values():
+      ages[cell] += now - since  # type: ignore[assignment]
+    seconds = []
+    for cell, since in self._running.values():
+      share = (now - since) / ages[cell] if ages[cell] else 0.0
+      taken = share * self._underway[cell]
+      left = max((steps[cell] or 0.0) - taken, _OVERDUE_SHARE * taken)
+      seconds.append(left * (pace[cell] or 0.0))
+    for cell, number in waiting.items():
+      seconds += [(steps[cell] or 0.0) * (pace[cell] or 0.0)] * number
     # An adaptive search has not said yet which trials these will be.
     unnamed = self._total - self._recorded - self._done - len(seconds)
-    seconds += [float(np.mean(known))] * max(unnamed, 0)
+    if self._done:
+      seconds += [self._spent / self._done] * max(unnamed, 0)
     programs = {self._programs[cell] for cell in waiting} - self._compiled
     compiling = len(programs) * self._waited / max(len(self._compiled), 1)
     left = makespan(seconds, self._most_running) + compiling
     return f"{'about' if len(known) == len(cells) else 'more than'} {_words(left)} left"
 
-  def _seconds(self, cells: Collection[str], now: float) -> dict[str, float | None]:
-    """Expected seconds of a trial of each of these cells; None where it is not known."""
-    steps, pace = self._steps.predictions(cells), self._pace.predictions(cells)
-    ages: Counter[str] = Counter()
-    for cell, since, _ in self._running.values():
-      ages[cell] += now - since  # type: ignore[assignment]
-    found: dict[str, float | None] = {}
+  def _steps_of(self, cells: Collection[str]) -> dict[str, float | None]:
+    """Expected steps of a trial of each of these cells; None where it is not known."""
+    expected = self._steps.predictions(cells)
     for cell in cells:
-      own_pace = pace[cell]
-      own_steps = self._most_steps[cell] if cell in self._to_end else steps[cell]
-      if own_pace is None or self._taken[cell] > _SEEN_SHARE * (own_steps or np.inf):
-        seconds = self._spent[cell] + ages[cell]
-        own_pace = seconds / self._taken[cell] if self._taken[cell] else None
-      if own_steps is None or own_pace is None:
-        found[cell] = None
-      else:
-        found[cell] = min(own_steps, self._most_steps[cell]) * own_pace
-    return found
+      own, most = expected[cell], self._most_steps[cell]
+      expected[cell] = most if cell in self._to_end else own and min(own, most)
+    return expected
+
+  def _pace_of(
+    self, cells: Collection[str], steps: Mapping[str, float | None]
+  ) -> dict[str, float | None]:
+    """Seconds of a lane per step in each of these cells; None where it is not known.
+
+    Of late, of cells that have run long enough: a pace is another while programs are
+    compiled.
+    """
+    pace = self._pace.predictions(cells)
+    for cell in cells:
+      seen = self._taken[cell] > _SEEN_SHARE * (steps[cell] or np.inf)
+      if seen or pace[cell] is None:
+        pace[cell] = self._recent_pace(cell)
+    return pace
+
+  def _recent_pace(self, cell: str) -> float | None:
+    """The one at which or faster half of the steps of late were taken.
+
+    A lane that waits for a slower program's dispatch takes few: they count for little.
+    """
+    reports = [
+      (own / steps, steps) for _, own, steps in self._lately.get(cell, ()) if steps
+    ]
+    if not reports:
+      return None
+    paces, steps = np.array(sorted(reports)).T
+    return float(paces[np.searchsorted(np.cumsum(steps), np.sum(steps) / 2)])
 
   def _print_line(self) -> None:
     now = time.monotonic()

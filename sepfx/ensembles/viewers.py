@@ -52,7 +52,7 @@ class Profile(Watcher):
 class TensorBoard(Watcher):
   """Writes each trial's curves, in a directory of its own.
 
-  Only losses on the whole test set are written.
+  Also losses that are estimates on a part of the test set, as `exact` says of a curve.
   """
 
   def __init__(self, path: pathlib.Path, files: TrialFiles):
@@ -84,7 +84,6 @@ class TensorBoard(Watcher):
     where, *measured = curve.dtype.names or ()
     if "exact" in measured:
       measured.remove("exact")
-      curve = curve[curve["exact"]]
     for point in curve:
       for what in measured:
         writer.add_scalar(what, float(point[what]), int(point[where]))
