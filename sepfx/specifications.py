@@ -146,7 +146,8 @@ def fields_of(target: Callable) -> dict[str, Any]:
   except (NameError, TypeError):  # annotations for readers alone
     hints = {}
   if dataclasses.is_dataclass(target):
-    names = [f.name for f in dataclasses.fields(target) if f.init]
+    own = sorted(dataclasses.fields(target), key=lambda field: bool(field.kw_only))
+    names = [f.name for f in own if f.init]
     hidden = ("parent", "name") if "parent" in names else ()  # of flax.linen
     return {name: hints.get(name, Any) for name in names if name not in hidden}
   parameters = inspect.signature(target).parameters.values()

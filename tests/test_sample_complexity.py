@@ -116,7 +116,7 @@ def test_values_that_are_no_numbers_keep_their_order():
     "--link=mean,linear",
   )
   axes = [(cell.coordinates["code_dim"], cell.coordinates["link"]) for cell in cells]
-  assert axes == [(8, "mean"), (8, "linear"), ("None", "mean"), ("None", "linear")]
+  assert axes == [("8", "mean"), ("8", "linear"), ("None", "mean"), ("None", "linear")]
   assert [cell.trial.task.code_dim for cell in cells] == [8, 8, None, None]
 
 
@@ -188,6 +188,7 @@ def test_tables_stand_along_the_axis_of_the_figure():
     "trials": 2, "coarse": False,
   }  # fmt: skip
   fitted = {"series": "gru", "c": -0.5, "low": -0.6, "high": -0.4, "coarse": True}
+  fitted["over"] = [1e-3, 3e-3, 1e-2]
   summary = {
     "against": "learning_rate",
     "levels": [{"value": 0.7, "of_uniform": False}],

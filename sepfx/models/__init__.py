@@ -29,6 +29,7 @@ from sepfx.models.dense_first import DenseFirst
 from sepfx.models.feedforward import FeedForward
 from sepfx.models.linear_attention import LinearAttention
 from sepfx.models.linear_recurrences import LRU, MinGRU
+from sepfx.models.network import Network
 from sepfx.models.on_bits import OnBits
 from sepfx.models.read_out_transformer import ReadOutTransformer
 from sepfx.models.recurrent import GRU, LSTM, RNN
@@ -53,6 +54,7 @@ __all__ = [
   "InputMap",
   "LinearAttention",
   "MinGRU",
+  "Network",
   "OnBits",
   "ReadOutTransformer",
   "ResidualRNN",
@@ -322,7 +324,7 @@ def record_name(module: nn.Module) -> str:
   if module.name is not None:
     return module.name
   names = [type(module).__name__]
-  for field in dataclasses.fields(module):
+  for field in sorted(dataclasses.fields(module), key=lambda own: bool(own.kw_only)):
     value = getattr(module, field.name)
     if field.name not in ("parent", "name") and value != field.default:
       inner = isinstance(value, nn.Module)

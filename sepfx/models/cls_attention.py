@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import InvalidSetting, require
+from sepfx.models.network import Network, check_inputs
+from sepfx.models.residual_rnn import project
 
 INPUT_MAPS = ("deterministic", "trainable", "bag")
 
@@ -45,7 +47,7 @@ def near_orthonormal(
   return np.pad(rows, ((0, 0), (0, dim - count)))
 
 
-class InputMap(nn.Module):
+class InputMap(Network):
   """Bits [n T] to tokens [n T+1 d], the last of which is v_CLS (appendix B.1).
 
   "deterministic": P_t + E_{b_t} with fixed, nearly orthonormal P. "trainable": the same,
@@ -56,6 +58,7 @@ class InputMap(nn.Module):
     kind: one of `INPUT_MAPS`.
     dim: d; at least T + 3 unless positions are trainable.
     coherence: Delta, of the fixed vectors.
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   kind: Literal["deterministic", "trainable", "bag"] = "deterministic"
@@ -66,14 +69,15 @@ class InputMap(nn.Module):
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n T+1 d"]:
     """Returns the tokens."""
     require(self.kind in INPUT_MAPS, "kind", self.kind, f"one of {', '.join(INPUT_MAPS)}")
+    check_inputs(bits, "n T")
     n, length = bits.shape
     zero, one, cls = np.eye(self.dim)[-3:]
     if self.kind == "trainable":
       init = nn.initializers.normal(0.02)
-      positions = self.param("P", init, (length, self.dim))
+      positions = self.weights("P", init, (length, self.dim))
     else:
       vectors = near_orthonormal(length, self.dim - 3, self.coherence)
-      positions = jnp.asarray(np.pad(vectors, ((0, 0), (0, 3))))
+      positions = self.cast(jnp.asarray(np.pad(vectors, ((0, 0), (0, 3)))))
     if self.kind == "bag":
       tokens = bits[..., None] * positions
     else:
@@ -83,11 +87,12 @@ class InputMap(nn.Module):
     return jnp.concatenate([tokens, last], axis=1)
 
 
-class ClsAttention(nn.Module):
+class ClsAttention(Network):
   """f_tf-scalar and f_tf+mlp: attention at [CLS], then w, or a network of three layers.
 
   y = sum_h sigma(softmax(v_CLS^T W_Q W_K^T X^T) X W_V) W_C, over H heads. The result is
-  w^T y, or w^T ([([y 1] W_1)_+ 1] W_2)_+ with `hidden_widths`.
+  w^T y, or w^T ([([y 1] W_1)_+ 1] W_2)_+ with `hidden_widths`. No residual connection, no
+  layer norm, no biases in attention, no division by sqrt(k).
 
   Attributes:
     input_map: bits to tokens.
@@ -96,6 +101,7 @@ class ClsAttention(nn.Module):
     activation: sigma, "identity" or "relu".
     project: whether y is projected onto the unit ball (Pi_norm).
     hidden_widths: (d_2, d_3); None for w alone.
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   input_map: InputMap
@@ -114,16 +120,16 @@ class ClsAttention(nn.Module):
     )
     d, k, heads = self.input_map.dim, self.head_dim, self.num_heads
     init = nn.initializers.lecun_normal(batch_axis=0)
-    self.W_Q = self.param("W_Q", init, (heads, d, k))
-    self.W_K = self.param("W_K", init, (heads, d, k))
-    self.W_V = self.param("W_V", init, (heads, d, k))
-    self.W_C = self.param("W_C", init, (heads, k, d))
+    self.W_Q = self.weights("W_Q", init, (heads, d, k))
+    self.W_K = self.weights("W_K", init, (heads, d, k))
+    self.W_V = self.weights("W_V", init, (heads, d, k))
+    self.W_C = self.weights("W_C", init, (heads, k, d))
     dense, last = nn.initializers.lecun_normal(), d
     if self.hidden_widths is not None:
       d_2, last = self.hidden_widths
-      self.W_1 = self.param("W_1", dense, (d + 1, d_2))
-      self.W_2 = self.param("W_2", dense, (d_2 + 1, last))
-    self.w = self.param("w", nn.initializers.normal(last**-0.5), (last,))
+      self.W_1 = self.weights("W_1", dense, (d + 1, d_2))
+      self.W_2 = self.weights("W_2", dense, (d_2 + 1, last))
+    self.w = self.weights("w", nn.initializers.normal(last**-0.5), (last,))
 
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
     """Returns the scalar output."""
@@ -135,7 +141,7 @@ class ClsAttention(nn.Module):
 
   def heads(self, bits: Int[Array, "n T"]) -> Float[Array, "n d"]:
     """Returns y, what the heads read at [CLS]."""
-    tokens = self.input_map(bits)
+    tokens = self.cast(self.input_map(bits))
     query = jnp.einsum("nd,hdk->nhk", tokens[:, -1], self.W_Q)
     probe = jnp.einsum("nhk,hdk->nhd", query, self.W_K)
     weights = nn.softmax(jnp.einsum("nhd,ntd->nht", probe, tokens))
@@ -145,5 +151,5 @@ class ClsAttention(nn.Module):
       values = nn.relu(values)
     y = jnp.einsum("nhk,hkd->nd", values, self.W_C)
     if self.project:
-      y = y / jnp.maximum(1.0, jnp.linalg.norm(y, axis=-1, keepdims=True))
+      y = project(y, 1.0)
     return y

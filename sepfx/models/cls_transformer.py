@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
+from sepfx.models.network import Network, check_inputs
 
 _INIT = nn.initializers.normal(0.02)
 _LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5)
@@ -28,7 +29,7 @@ _EXPONENTS = 0.7
 _EXACT = jax.lax.Precision.HIGHEST  # accelerators' default has ten bits
 
 
-class _Block(nn.Module):
+class _Block(Network):
   """A pre-layer-norm block: attention, then an MLP of 4 d GELU units."""
 
   num_heads: int
@@ -39,20 +40,21 @@ class _Block(nn.Module):
     d, heads = self.width, self.num_heads
     shape = (d, heads, d // heads)
     zeros = nn.initializers.zeros_init()
-    self.standardise, self.mlp_norm = _Standardise(), _LayerNorm()
+    self.standardise = _Standardise(**self.types)
+    self.mlp_norm = _LayerNorm(**self.types)
     # The layer norm before attention, in two parts: where one row is computed, tokens
     # are standardised only (see `_read_by_one`).
-    self.attention_scale = self.param("attention_scale", nn.initializers.ones, (d,))
-    self.attention_bias = self.param("attention_bias", zeros, (d,))
-    self.query_kernel = self.param("query_kernel", _INIT, shape)
-    self.query_bias = self.param("query_bias", zeros, shape[1:])
+    self.attention_scale = self.weights("attention_scale", nn.initializers.ones, (d,))
+    self.attention_bias = self.weights("attention_bias", zeros, (d,))
+    self.query_kernel = self.weights("query_kernel", _INIT, shape)
+    self.query_bias = self.weights("query_bias", zeros, shape[1:])
     # No key bias: it adds the same number to all scores of a query.
-    self.key_kernel = self.param("key_kernel", _INIT, shape)
-    self.value_kernel = self.param("value_kernel", _INIT, shape)
-    self.value_bias = self.param("value_bias", zeros, shape[1:])
-    self.out = nn.DenseGeneral(d, axis=(-2, -1), kernel_init=_INIT)
-    self.mlp_in = nn.Dense(4 * d, kernel_init=_INIT)
-    self.mlp_out = nn.Dense(d, kernel_init=_INIT)
+    self.key_kernel = self.weights("key_kernel", _INIT, shape)
+    self.value_kernel = self.weights("value_kernel", _INIT, shape)
+    self.value_bias = self.weights("value_bias", zeros, shape[1:])
+    self.out = nn.DenseGeneral(d, axis=(-2, -1), kernel_init=_INIT, **self.types)
+    self.mlp_in = nn.Dense(4 * d, kernel_init=_INIT, **self.types)
+    self.mlp_out = nn.Dense(d, kernel_init=_INIT, **self.types)
     self.drop = nn.Dropout(self.dropout)
 
   def __call__(
@@ -131,7 +133,7 @@ def _blocks(kernel: Float[Array, "d H e"]) -> Float[Array, "H*e H*d"]:
   return blocks.reshape(heads * e, heads * d)
 
 
-class _Embedding(nn.Module):
+class _Embedding(Network):
   """Token plus position, all learned, of T bits and [CLS]."""
 
   width: int
@@ -139,13 +141,14 @@ class _Embedding(nn.Module):
   @nn.compact
   def __call__(self, length: int) -> tuple[Float[Array, "3 d"], Float[Array, "T+1 d"]]:
     """Returns the vectors of 0, 1 and [CLS], and of the positions."""
-    token = self.param("token", _INIT, (3, self.width))
-    return token, self.param("position", _INIT, (length + 1, self.width))
+    token = self.weights("token", _INIT, (3, self.width))
+    return token, self.weights("position", _INIT, (length + 1, self.width))
 
 
-class ClsTransformer(nn.Module):
+class ClsTransformer(Network):
   """Bits [n T] to logits [n classes], by T + 1 tokens of which [CLS] is the last.
 
+  Learned positions, layer norms and residual connections; no causal mask, no key biases.
   Dropout is on where `apply` is given a "dropout" key. The defaults are the published
   configuration.
 
@@ -155,6 +158,7 @@ class ClsTransformer(nn.Module):
     width: d.
     dropout: rate, on embeddings, attention weights and residual branches.
     num_classes: number of logits.
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
 
   Raises:
     InvalidSetting: when it is initialised or applied, if there is no layer or the heads
@@ -173,16 +177,20 @@ class ClsTransformer(nn.Module):
     takes = f"a divisor of the width {self.width}"
     require(heads >= 1 and self.width % heads == 0, "num_heads", heads, takes)
     require(0 <= self.dropout < 1, "dropout", self.dropout, "a number in [0, 1)")
-    self.embedding = _Embedding(self.width)
+    self.embedding = _Embedding(self.width, **self.types)
     self.drop = nn.Dropout(self.dropout)
     self.blocks = [
-      _Block(self.num_heads, self.width, self.dropout) for _ in range(self.num_layers)
+      _Block(self.num_heads, self.width, self.dropout, **self.types)
+      for _ in range(self.num_layers)
     ]
-    self.last_norm = _LayerNorm()
-    self.read_out = nn.Dense(self.num_classes, use_bias=False, kernel_init=_INIT)
+    self.last_norm = _LayerNorm(**self.types)
+    self.read_out = nn.Dense(
+      self.num_classes, use_bias=False, kernel_init=_INIT, **self.types
+    )
 
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n classes"]:
     """Returns the logits."""
+    check_inputs(bits, "n T")
     n, length = bits.shape
     token, position = self.embedding(length)
     # Its gradient is one sum over tokens and one over inputs; a choice between two
@@ -209,6 +217,7 @@ class ClsTransformer(nn.Module):
     Where the scores of a head span more exponents than a float has, all inputs take
     the direct pass instead.
     """
+    check_inputs(bits, "n T")
     n, length = bits.shape
     size = min(_CHUNK, n)
     chunks = jnp.pad(bits, ((0, -n % size), (0, 0))).reshape(-1, size, length)

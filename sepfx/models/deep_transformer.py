@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sepfx.errors import require, require_positive
-from sepfx.models.initializers import Scheme, linear
+from sepfx.models.initializers import Scheme
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.read_out_transformer import Block
 
 
-class DeepTransformer(nn.Module):
+class DeepTransformer(Network):
   """L layers of attention and ReLUs, pre-layer-norm, with sinusoidal positions.
 
   Xiong et al., "On Layer Normalization in the Transformer Architecture" (2020): rows of a
@@ -29,6 +30,7 @@ class DeepTransformer(nn.Module):
     width: of the residual stream.
     mlp_width: hidden units of a layer; None for 4 times the width.
     scheme: initial weights of the first layer and the read-out, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
 
   Raises:
     InvalidSetting: when it is initialised or applied, if there is no layer, or the heads
@@ -49,14 +51,16 @@ class DeepTransformer(nn.Module):
     require_positive(self, "width", "mlp_width")
     proper = H >= 1 and width % H == 0
     require(proper, "num_heads", H, f"a divisor of the width {width}")
+    check_inputs(inputs, "n N D")
     _, N, D = inputs.shape
-    rows = linear(self.scheme, D, width, name="embedding")(inputs) + positions(N, width)
+    rows = self.linear(D, width, name="embedding")(self.cast(inputs))
+    rows = rows + positions(N, width).astype(rows.dtype)
     mlp_width = 4 * width if self.mlp_width is None else self.mlp_width
     for k in range(L):
       settings = (width, H, mlp_width, True, True, True, 0.0)
-      rows = Block(*settings, name=f"block_{k}")(rows, math.sqrt(H / width))
-    rows = nn.LayerNorm(epsilon=1e-5, name="last_norm")(rows)
-    return linear(self.scheme, width, 1, name="read_out")(rows)[..., 0]
+      rows = Block(*settings, name=f"block_{k}", **self.types)(rows, math.sqrt(H / width))
+    rows = nn.LayerNorm(epsilon=1e-5, name="last_norm", **self.types)(rows)
+    return self.linear(width, 1, name="read_out")(rows)[..., 0]
 
 
 def positions(length: int, width: int) -> Float[Array, "N width"]:

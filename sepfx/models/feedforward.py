@@ -7,17 +7,21 @@ from collections.abc import Sequence
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from sepfx.models.initializers import Scheme, linear
+from sepfx.models.initializers import Scheme
+from sepfx.models.network import Network, check_inputs
 
 
-class FeedForward(nn.Module):
+class FeedForward(Network):
   """ReLU layers on all N tokens at once, N outputs or as many as asked for.
+
+  No residual connection, no normalisation, no dropout. Parameters are of one length.
 
   Attributes:
     hidden_widths: widths of the hidden layers; the published network has
       (N d, 1000).
     num_outputs: None for one per position.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   hidden_widths: Sequence[int]
@@ -27,8 +31,9 @@ class FeedForward(nn.Module):
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n outputs"]:
     """Maps embedded tokens to predictions."""
+    check_inputs(inputs, "n N D")
     n, length, _ = inputs.shape
-    hidden = inputs.reshape(n, -1)
+    hidden = self.cast(inputs).reshape(n, -1)
     for width in self.hidden_widths:
-      hidden = nn.relu(linear(self.scheme, hidden.shape[-1], width)(hidden))
-    return linear(self.scheme, hidden.shape[-1], self.num_outputs or length)(hidden)
+      hidden = nn.relu(self.linear(hidden.shape[-1], width)(hidden))
+    return self.linear(hidden.shape[-1], self.num_outputs or length)(hidden)

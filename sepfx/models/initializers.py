@@ -9,8 +9,6 @@ from typing import Literal
 import flax.linen as nn
 import jax
 
-from sepfx.models.products import dot_general
-
 Scheme = Literal["torch", "flax"]
 Initializer = Callable[..., jax.Array]
 
@@ -39,6 +37,12 @@ def stacked_xavier_uniform(copies: int) -> Initializer:
   return init
 
 
+def orthogonal(key, shape, dtype=jax.numpy.float32):
+  """A random orthogonal matrix, drawn in single precision at least."""
+  at_least = jax.numpy.promote_types(dtype, jax.numpy.float32)
+  return nn.initializers.orthogonal()(key, shape, at_least).astype(dtype)
+
+
 def dense_init(scheme: Scheme, fan_in: int) -> tuple[Initializer, Initializer]:
   """Initialisers of a dense layer's kernel and bias.
 
@@ -47,23 +51,3 @@ def dense_init(scheme: Scheme, fan_in: int) -> tuple[Initializer, Initializer]:
   if scheme == "flax":
     return nn.initializers.lecun_normal(), nn.initializers.zeros_init()
   return (uniform(1 / math.sqrt(fan_in)),) * 2
-
-
-def linear(
-  scheme: Scheme,
-  fan_in: int,
-  features: int,
-  *,
-  use_bias: bool = True,
-  name: str | None = None,
-) -> nn.Dense:
-  """A dense layer [..., fan_in] -> [..., features] with `dense_init` weights."""
-  kernel, bias = dense_init(scheme, fan_in)
-  return nn.Dense(
-    features,
-    use_bias=use_bias,
-    kernel_init=kernel,
-    bias_init=bias,
-    dot_general=dot_general,
-    name=name,
-  )

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require_positive
-from sepfx.models.initializers import Scheme, linear
+from sepfx.models.initializers import Scheme
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.transformer import Layer, attention_layers, hidden_layer, joined
 
 
-class LinearAttention(nn.Module):
+class LinearAttention(Network):
   """Linear attention with H heads, then a two-layer ReLU read-out per position.
 
   Equation 5 of Katharopoulos et al., "Transformers are RNNs" (2020), without a causal
@@ -25,6 +26,7 @@ class LinearAttention(nn.Module):
     head_dim: e, dimension of a head's queries, keys and values; None for D.
     width: hidden width of the read-out.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   num_heads: int = 1
@@ -36,11 +38,13 @@ class LinearAttention(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     require_positive(self, "num_heads", "head_dim", "width")
+    check_inputs(inputs, "n N D")
+    inputs = self.cast(inputs)
     n, N, D = inputs.shape
     H, m = self.num_heads, self.width
     e = D if self.head_dim is None else self.head_dim
-    query, key, value, out = attention_layers(D, H, e, self.scheme)
-    hidden = hidden_layer(D, m, self.scheme)
+    query, key, value, out = attention_layers(D, H, e, self.scheme, self.types)
+    hidden = hidden_layer(D, m, self.scheme, self.types)
 
     def mixing(f: int) -> int:
       """Multiplications for each head of a token, with values of dimension f."""
@@ -51,7 +55,7 @@ class LinearAttention(nn.Module):
     joined_first = n * N * H * (mixing(D) + D * m) + 2 * H * D * e * m
     form = _joined if joined_first < one_by_one else _each
     rows = form(query(inputs), key(inputs), inputs, value, out, hidden)
-    return linear(self.scheme, m, 1, name="output")(nn.relu(rows))[..., 0]
+    return self.linear(m, 1, name="output")(nn.relu(rows))[..., 0]
 
 
 def _each(query, key, inputs, value, out, hidden: Layer) -> Float[Array, "n N m"]:

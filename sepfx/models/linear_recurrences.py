@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require_positive
-from sepfx.models.initializers import Scheme, linear
+from sepfx.models.initializers import Scheme
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product
 
 # Real numbers as one array, complex ones as two, which compilers make faster code of.
@@ -36,7 +37,8 @@ def scan_linear(factors: Numbers, terms: Numbers) -> Numbers:
     factors: a_i, arrays [N ...] that may have a 1 where `terms` have another dimension.
     terms: b_i.
   """
-  return _scan(factors, terms)
+  dtype = jnp.result_type(*factors, *terms)
+  return _scan(*(tuple(own.astype(dtype) for own in x) for x in (factors, terms)))
 
 
 def by_recurrence(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
@@ -122,8 +124,10 @@ def _both(
   return direction("forward", times_first), backward
 
 
-class LRU(nn.Module):
+class LRU(Network):
   """A bidirectional linear recurrent unit, then a two-layer ReLU read-out per position.
+
+  One layer: no residual connection, no layer norm, no gates, no dropout; not causal.
 
   Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences" (2023): in
   each direction h_i = lambda h_{i-1} + gamma (B z_i) with a complex diagonal lambda =
@@ -139,6 +143,7 @@ class LRU(nn.Module):
     units: complex states per direction.
     width: of the layer's output.
     scheme: initial weights of D and the read-out, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   units: int = 500
@@ -149,9 +154,11 @@ class LRU(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     require_positive(self, "units", "width")
+    check_inputs(inputs, "n N D")
+    inputs = self.cast(inputs)
     n, N, D = inputs.shape
     times_first = jnp.swapaxes(inputs, 0, 1)
-    hidden = linear(self.scheme, D, self.width, name="D")(times_first)
+    hidden = self.linear(D, self.width, name="D")(times_first)
     ways = [self._direction(name, D) for name in ("forward", "backward")]
     # Multiplications of either form, with two parts of a state in two directions.
     states, width = 4 * self.units, self.width
@@ -163,21 +170,22 @@ class LRU(nn.Module):
     else:
       hidden = hidden + _recurrent(ways[0], times_first)
       hidden = hidden + _recurrent(ways[1], times_first[::-1])[::-1]
-    return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
+    return self.linear(self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
 
   def _direction(self, name: str, D: int) -> _Direction:
     S = self.units
-    nu = self.param(f"{name}_nu", _moduli, (S,))
-    theta = self.param(f"{name}_theta", _phases, (S,))
+    nu = self.param(f"{name}_nu", _moduli, (S,), self.param_dtype)
+    theta = self.param(f"{name}_theta", _phases, (S,), self.param_dtype)
     # gamma starts at what makes the state's variance that of B z.
     start = 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu)))
     gamma = self.param(f"{name}_gamma", lambda *_: start, (S,))
 
     def matrix(own: str, shape: tuple[int, int], variance: float) -> Array:
-      return self.param(f"{name}_{own}", nn.initializers.normal(variance**0.5), shape)
+      return self.weights(f"{name}_{own}", nn.initializers.normal(variance**0.5), shape)
 
-    modulus, phase, scale = jnp.exp(-jnp.exp(nu)), jnp.exp(theta), jnp.exp(gamma)
-    factors = (modulus * jnp.cos(phase), modulus * jnp.sin(phase))
+    modulus, phase = jnp.exp(-jnp.exp(nu)), jnp.exp(theta)
+    factors = self.cast(modulus * jnp.cos(phase)), self.cast(modulus * jnp.sin(phase))
+    scale = self.cast(jnp.exp(gamma))
     parts = ("real", "imaginary")
     B = tuple(scale * matrix(f"B_{part}", (D, S), 1 / (2 * D)) for part in parts)
     C = tuple(matrix(f"C_{part}", (S, self.width), 1 / S) for part in parts)
@@ -243,8 +251,10 @@ def _phases(key, shape, dtype=jnp.float32):
   return jnp.log(jax.random.uniform(key, shape, dtype, 1e-6, 2 * math.pi))
 
 
-class MinGRU(nn.Module):
+class MinGRU(Network):
   """A bidirectional minGRU, then a two-layer ReLU read-out per position.
+
+  One layer: no residual connection, no layer norm, no dropout; not causal.
 
   Feng et al., "Were RNNs All We Needed?" (2024): in each direction
   h_i = (1 - g_i) h_{i-1} + g_i c_i with g_i = sigmoid(W_g z_i + b_g) and
@@ -256,6 +266,7 @@ class MinGRU(nn.Module):
     units: states per direction.
     width: hidden width of the read-out.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   units: int = 500
@@ -266,17 +277,18 @@ class MinGRU(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     require_positive(self, "units", "width")
-    times_first = jnp.swapaxes(inputs, 0, 1)
+    check_inputs(inputs, "n N D")
+    times_first = jnp.swapaxes(self.cast(inputs), 0, 1)
     seen = (*_both(self._direction, times_first), times_first)
     states = jnp.concatenate(seen, axis=-1)
-    hidden = linear(self.scheme, states.shape[-1], self.width, name="hidden")(states)
-    return linear(self.scheme, self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
+    hidden = self.linear(states.shape[-1], self.width, name="hidden")(states)
+    return self.linear(self.width, 1, name="output")(nn.relu(hidden))[..., 0].T
 
   def _direction(self, name: str, tokens: Float[Array, "N n D"]) -> Array:
     """h_i, [N n units]."""
 
     def dense(own: str) -> Array:
-      layer = linear(self.scheme, tokens.shape[-1], self.units, name=f"{name}_{own}")
+      layer = self.linear(tokens.shape[-1], self.units, name=f"{name}_{own}")
       return layer(tokens)
 
     gate = nn.sigmoid(dense("gate"))

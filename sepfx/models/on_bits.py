@@ -5,9 +5,13 @@ from __future__ import annotations
 import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
+from sepfx.models.network import check_inputs
+
 
 class OnBits(nn.Module):
   """A model of tokens [n T 1], given bits [n T] as -1 and 1.
+
+  `dtype` and `param_dtype` are fields of that model.
 
   Attributes:
     model: any module on [n T 1].
@@ -17,4 +21,5 @@ class OnBits(nn.Module):
 
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n outputs"]:
     """Returns the model's outputs."""
+    check_inputs(bits, "n T")
     return self.model(2.0 * bits[..., None] - 1.0)

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sepfx.errors import require
-from sepfx.models.initializers import linear, uniform
+from sepfx.models.initializers import uniform
+from sepfx.models.network import Network, check_inputs
 
 
-class Block(nn.Module):
+class Block(Network):
   """Attention without biases, then an MLP of ReLUs."""
 
   width: int
@@ -33,13 +34,13 @@ class Block(nn.Module):
     D, H = self.width, self.num_heads
     init = uniform(1 / math.sqrt(D))
     for name in ("query", "key", "value"):
-      setattr(self, name, self.param(f"{name}_kernel", init, (D, H, D // H)))
-    self.out = self.param("out_kernel", init, (H, D // H, D))
-    self.mlp_in = linear("torch", D, self.mlp_width)
-    self.mlp_out = linear("torch", self.mlp_width, D)
+      setattr(self, name, self.weights(f"{name}_kernel", init, (D, H, D // H)))
+    self.out = self.weights("out_kernel", init, (H, D // H, D))
+    self.mlp_in = self.linear(D, self.mlp_width)
+    self.mlp_out = self.linear(self.mlp_width, D)
     if self.layer_norm:
-      self.attention_norm = nn.LayerNorm(epsilon=1e-5)
-      self.mlp_norm = nn.LayerNorm(epsilon=1e-5)
+      self.attention_norm = nn.LayerNorm(epsilon=1e-5, **self.types)
+      self.mlp_norm = nn.LayerNorm(epsilon=1e-5, **self.types)
     self.drop = nn.Dropout(self.dropout)
 
   def __call__(
@@ -135,11 +136,12 @@ class Block(nn.Module):
     return self.drop(array, deterministic=not self.has_rng("dropout"))
 
 
-class ReadOutTransformer(nn.Module):
+class ReadOutTransformer(Network):
   """Bits [n T] to numbers [n], by T + 1 tokens of which the last is read.
 
   A token is its position, one-hot in T + 1 numbers, beside its bit's embedding; the last
-  has bit 0. Only the last row is read, so the last layer computes only that. The
+  has bit 0. No causal mask, no biases in attention. Only the last row is read, so the
+  last layer computes only that. The
   defaults are the published configuration, in which D = T + 31. Each block sows its
   weights of attention, [n heads rows S], as "attention" among the "intermediates".
 
@@ -153,6 +155,7 @@ class ReadOutTransformer(nn.Module):
     residual_mlp: the same for the MLP.
     layer_norm: whether there is one before attention, the MLP and the read-out.
     dropout: rate, on attention weights and both branches, where there is a "dropout" key.
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
 
   Raises:
     InvalidSetting: when it is initialised or applied, if there is no layer or the heads
@@ -171,7 +174,8 @@ class ReadOutTransformer(nn.Module):
   @nn.compact
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
     """Returns the outputs."""
-    n, T = bits.shape
+    check_inputs(bits, "n T")
+    T = bits.shape[1]
     vocabulary = self._vocabulary(T)
     D, H, L = vocabulary.shape[-1], self.num_heads, self.num_layers
     require(1 <= L <= 1000, "num_layers", L, "an integer from 1 to 1000")
@@ -179,9 +183,12 @@ class ReadOutTransformer(nn.Module):
     require(H >= 1 and D % H == 0, "num_heads", H, takes)
     require(0 <= self.dropout < 1, "dropout", self.dropout, "a number in [0, 1)")
     settings = (self.residual_attention, self.residual_mlp, self.layer_norm, self.dropout)
-    blocks = [Block(D, H, self.mlp_width, *settings, name=f"block_{k}") for k in range(L)]
+    blocks = [
+      Block(D, H, self.mlp_width, *settings, name=f"block_{k}", **self.types)
+      for k in range(L)
+    ]
     scale = math.log(T) if T > 1 else 1.0
-    bits = jnp.concatenate([bits, jnp.zeros((n, 1), bits.dtype)], axis=1)
+    bits = jnp.pad(bits, ((0, 0), (0, 1)))
     if L == 1:
       tokens = jnp.where(bits[..., None] == 1, vocabulary[1], vocabulary[0])
     else:
@@ -190,22 +197,23 @@ class ReadOutTransformer(nn.Module):
       tokens = block(tokens, scale)
     row = blocks[-1].last_row(tokens, scale)
     if self.layer_norm:
-      row = nn.LayerNorm(epsilon=1e-5, name="last_norm")(row)
-    return linear("torch", D, 1, name="read_out")(row)[:, 0]
+      row = nn.LayerNorm(epsilon=1e-5, name="last_norm", **self.types)(row)
+    return self.linear(D, 1, name="read_out")(row)[:, 0]
 
   def _vocabulary(self, length: int) -> Float[Array, "2 S D"]:
     """The tokens of zeros, and of ones, at each position."""
     if self.embedding_dim is None:
-      return positioned(jnp.array([[0.0], [1.0]]), length + 1)
+      return positioned(self.cast(jnp.array([[0.0], [1.0]])), length + 1)
     # As in the library that the published model was made from. With PyTorch's own,
     # normal(1), attention starts saturated and few trials learn (docs/differences.md).
     init = nn.initializers.normal(0.02)
-    return positioned(self.param("embedding", init, (2, self.embedding_dim)), length + 1)
+    own = self.weights("embedding", init, (2, self.embedding_dim))
+    return positioned(own, length + 1)
 
 
 def positioned(of_bits: Float[Array, "2 E"], length: int) -> Float[Array, "2 S D"]:
   """The tokens of zeros, and of ones, at each of S positions, one-hot beside them."""
-  positions = jnp.eye(length)
+  positions = jnp.eye(length, dtype=of_bits.dtype)
   return jnp.stack(
     [jnp.concatenate([positions, jnp.tile(own, (length, 1))], axis=1) for own in of_bits]
   )

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sepfx.models.initializers import Scheme, linear, uniform
+from sepfx.models.initializers import Scheme, orthogonal, uniform
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product, weight_gradient
 
 
@@ -137,7 +138,7 @@ _scan_keeping_cotangents = jax.custom_vjp(_scan_cells, nondiff_argnums=(0, 1))
 _scan_keeping_cotangents.defvjp(_scan_keeping_forward, _scan_keeping_backward)
 
 
-class _Bidirectional(nn.Module):
+class _Bidirectional(Network):
   """Both directions of one recurrent layer, and a linear read-out per position.
 
   Attributes:
@@ -166,21 +167,22 @@ class _Bidirectional(nn.Module):
       zeros = nn.initializers.zeros_init()
       inits = [
         nn.initializers.lecun_normal(),
-        nn.initializers.orthogonal(),
+        orthogonal,
         zeros,
         zeros,
       ]
     names = ("input_kernel", "hidden_kernel", "input_bias", "hidden_bias")
     shapes = ((d_in, width), (self.units, width), (width,), (width,))
     return tuple(
-      self.param(f"{direction}_{name}", init, shape)
+      self.weights(f"{direction}_{name}", init, shape)
       for name, init, shape in zip(names, inits, shapes, strict=True)
     )
 
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n outputs"]:
     """Maps embedded tokens to predictions."""
-    times_first = jnp.swapaxes(inputs, 0, 1)  # [N n D]
+    check_inputs(inputs, "n N D")
+    times_first = jnp.swapaxes(self.cast(inputs), 0, 1)  # [N n D]
     x_gates, kernels, biases = [], [], []
     for direction, tokens in (("forward", times_first), ("backward", times_first[::-1])):
       w_i, w_h, b_i, b_h = (
@@ -195,19 +197,22 @@ class _Bidirectional(nn.Module):
     )
     if self.num_outputs is not None:
       last = jnp.concatenate([h_forward[-1], h_backward[-1]], axis=-1)
-      return linear(self.scheme, 2 * self.units, self.num_outputs, name="output")(last)
+      return self.linear(2 * self.units, self.num_outputs, name="output")(last)
     states = jnp.concatenate([h_forward, h_backward[::-1]], axis=-1)
-    outputs = linear(self.scheme, 2 * self.units, 1, name="output")(states)[..., 0]
+    outputs = self.linear(2 * self.units, 1, name="output")(states)[..., 0]
     return outputs.T
 
 
 class GRU(_Bidirectional):
   """A bidirectional layer of `gru_cell`s and a linear read-out.
 
+  No residual connection, no layer norm, no dropout. Both directions: not causal.
+
   Attributes:
     units: hidden units per direction.
     num_outputs: None for one per position; or as many, read at both last states.
     scheme: initial weights, "torch" (all from U(+-1/sqrt(units))) or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   gates = 3

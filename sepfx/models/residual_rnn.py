@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require
-from sepfx.models.initializers import Scheme, dense_init, linear
+from sepfx.models.initializers import Scheme, dense_init
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product
 
 
@@ -35,6 +36,8 @@ def lipschitz_factor(kernels: Sequence[jax.Array], d_h: int, alpha: float) -> ja
     d_h: dimension of the hidden state.
     alpha: alpha_N >= 0.
   """
+  # Of half precision there are no singular values.
+  kernels = [own.astype(jnp.promote_types(own.dtype, jnp.float32)) for own in kernels]
   norms = [jnp.linalg.norm(kernels[0][:d_h], ord=2)]
   norms += [jnp.linalg.norm(kernel, ord=2) for kernel in kernels[1:]]
   product = jnp.prod(jnp.stack(norms))
@@ -42,7 +45,7 @@ def lipschitz_factor(kernels: Sequence[jax.Array], d_h: int, alpha: float) -> ja
   return jnp.where(outside, alpha / jnp.where(outside, product, 1.0), 1.0)
 
 
-class _Transition(nn.Module):
+class _Transition(Network):
   """f_h: L_h layers without a bias on the last (section 5.1)."""
 
   units: int
@@ -61,12 +64,12 @@ class _Transition(nn.Module):
     kernels, biases = [], []
     for l, (fan_in, fan_out) in enumerate(itertools.pairwise(widths), start=1):
       kernel_init, bias_init = dense_init(self.scheme, fan_in)
-      kernels.append(self.param(f"W_{l}", kernel_init, (fan_in, fan_out)))
+      kernels.append(self.weights(f"W_{l}", kernel_init, (fan_in, fan_out)))
       if l <= len(self.hidden_widths):
-        biases.append(self.param(f"b_{l}", bias_init, (fan_out,)))
+        biases.append(self.weights(f"b_{l}", bias_init, (fan_out,)))
     w_h, w_z = kernels[0][: self.units], kernels[0][self.units :]
     if self.lipschitz is not None:
-      w_h = w_h * lipschitz_factor(kernels, self.units, self.lipschitz)
+      w_h = w_h * lipschitz_factor(kernels, self.units, self.lipschitz).astype(w_h.dtype)
     z_products = product(times_first, w_z) + biases[0]
 
     def step(h, z_product):
@@ -75,16 +78,16 @@ class _Transition(nn.Module):
         hidden = nn.relu(hidden @ kernel + bias)
       return project(h + hidden @ kernels[-1], radius), h
 
-    start = jnp.zeros((times_first.shape[1], self.units), times_first.dtype)
+    start = jnp.zeros((times_first.shape[1], self.units), z_products.dtype)
     return jax.lax.scan(step, start, z_products)[1]
 
 
-class ResidualRNN(nn.Module):
+class ResidualRNN(Network):
   """Bidirectional residual RNN with deep transitions (section 5.1).
 
   h_i = Pi_{r_h}(h_{i-1} + f_h(h_{i-1}, z_{i-1})) in each direction, from zero;
   y_i = f_y(h_i forward, h_i backward, z_i); f_h and f_y are ReLU networks whose
-  last layers have no bias.
+  last layers have no bias. No gates, no layer norm, no dropout; not causal.
 
   Attributes:
     units: d_h.
@@ -94,6 +97,7 @@ class ResidualRNN(nn.Module):
     lipschitz: alpha_N; the transition's hidden-state kernel is scaled in the
       forward pass so that f_h is at most alpha_N-Lipschitz in h. None: free.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   units: int = 100
@@ -105,24 +109,24 @@ class ResidualRNN(nn.Module):
 
   @nn.compact
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
-    """Maps embedded tokens to one prediction a position."""
+    """Maps embedded tokens to one prediction per position."""
+    check_inputs(inputs, "n N D")
     if not self.transition_widths:
       raise ValueError("transition_widths: got none, takes at least one hidden width")
     bounded = self.lipschitz is None or self.lipschitz >= 0
     require(bounded, "lipschitz", self.lipschitz, "a number >= 0, or none")
-    times_first = jnp.swapaxes(inputs, 0, 1)
+    times_first = jnp.swapaxes(self.cast(inputs), 0, 1)
 
     def states(direction: str, tokens: jax.Array) -> jax.Array:
-      transition = _Transition(
-        self.units, self.transition_widths, self.lipschitz, self.scheme, name=direction
-      )
+      settings = (self.units, self.transition_widths, self.lipschitz, self.scheme)
+      transition = _Transition(*settings, name=direction, **self.types)
       return transition(tokens, self.radius)
 
     forward = states("forward", times_first)
     backward = states("backward", times_first[::-1])[::-1]
     hidden = jnp.concatenate([forward, backward, times_first], axis=-1)
     for l, width in enumerate(self.output_widths):
-      layer = linear(self.scheme, hidden.shape[-1], width, name=f"hidden_{l + 1}")
+      layer = self.linear(hidden.shape[-1], width, name=f"hidden_{l + 1}")
       hidden = nn.relu(layer(hidden))
-    output = linear(self.scheme, hidden.shape[-1], 1, use_bias=False, name="output")
+    output = self.linear(hidden.shape[-1], 1, use_bias=False, name="output")
     return output(hidden)[..., 0].T

@@ -10,17 +10,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require, require_positive
-from sepfx.models.initializers import Scheme, linear
+from sepfx.models.initializers import Scheme
+from sepfx.models.network import Network, check_inputs
 
 Activation = Literal["gelu", "softplus", "relu"]
 
 
-class TokensFirst(nn.Module):
+class TokensFirst(Network):
   """f(T, W x): a dense layer W on all tokens, and layers that see the codes, too.
 
   The network of section 4 of the main paper. x are the first `token_dim` numbers of each
   of the N embedded tokens. All other numbers, the codes of positions and of indices, go
-  beside W x into the layers that follow.
+  beside W x into the layers that follow. No residual connection, no normalisation. Its
+  parameters are of one length N.
 
   Attributes:
     token_dim: d.
@@ -29,6 +31,7 @@ class TokensFirst(nn.Module):
     activation: of all layers. That of a stationary point should be smooth: at the kinks
       of a ReLU gradients do not vanish.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
 
   Raises:
     InvalidSetting: when it is applied, for a field outside its domain.
@@ -44,6 +47,8 @@ class TokensFirst(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     require_positive(self, "width")
+    check_inputs(inputs, "n N D")
+    inputs = self.cast(inputs)
     n, N, D = inputs.shape
     takes = f"an integer from 1 to {D}, what an embedded token has"
     require(1 <= self.token_dim <= D, "token_dim", self.token_dim, takes)
@@ -52,9 +57,9 @@ class TokensFirst(nn.Module):
     activation = getattr(nn, self.activation)
     tokens = inputs[..., : self.token_dim].reshape(n, -1)
     codes = inputs[..., self.token_dim :].reshape(n, -1)
-    seen = linear(self.scheme, tokens.shape[-1], self.width, name="first")(tokens)
+    seen = self.linear(tokens.shape[-1], self.width, name="first")(tokens)
     hidden = jnp.concatenate([activation(seen), codes], axis=-1)
     for k, width in enumerate(self.hidden_widths):
-      layer = linear(self.scheme, hidden.shape[-1], width, name=f"hidden_{k + 1}")
+      layer = self.linear(hidden.shape[-1], width, name=f"hidden_{k + 1}")
       hidden = activation(layer(hidden))
-    return linear(self.scheme, hidden.shape[-1], N, name="output")(hidden)
+    return self.linear(hidden.shape[-1], N, name="output")(hidden)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sepfx.errors import require_positive
@@ -14,17 +16,18 @@ from sepfx.models.initializers import (
   Initializer,
   Scheme,
   dense_init,
-  linear,
   stacked_xavier_uniform,
   uniform,
 )
+from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product
 
 
-class Transformer(nn.Module):
+class Transformer(Network):
   """Softmax attention with H heads, then a two-layer ReLU read-out per position.
 
-  No residual connection, no layer norm, no causal mask.
+  No residual connection, no layer norm, no causal mask, no position encoding: it cannot
+  tell positions apart unless the inputs carry them, as those of q-sparse regression do.
 
   "separate" is what the published experiments train: W_Q, W_K, W_V with biases,
   scores divided by sqrt(head_dim), W_O back to D, then Dense(width), ReLU and
@@ -40,6 +43,7 @@ class Transformer(nn.Module):
       None for D, so that H need not divide D.
     width: m, hidden width of the read-out.
     scheme: initial weights, "torch" or "flax".
+    dtype, param_dtype: types of the computation and the parameters, as in `Network`.
   """
 
   num_heads: int = 1
@@ -52,22 +56,19 @@ class Transformer(nn.Module):
   def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position."""
     require_positive(self, "num_heads", "head_dim", "width")
+    check_inputs(inputs, "n N D")
+    inputs = self.cast(inputs)
     if self.parametrization == "separate":
       hidden = self._separate(inputs)
     elif self.parametrization == "full":
       heads = self._full_attention(inputs)
-      hidden = linear(self.scheme, heads.shape[-1], self.width, name="hidden")(heads)
+      hidden = self.linear(heads.shape[-1], self.width, name="hidden")(heads)
     else:
       raise ValueError(
         f"parametrization: got {self.parametrization!r}, takes 'separate' or 'full'"
       )
-    read_out = linear(
-      self.scheme,
-      self.width,
-      1,
-      use_bias=self.parametrization == "separate",
-      name="output",
-    )
+    use_bias = self.parametrization == "separate"
+    read_out = self.linear(self.width, 1, use_bias=use_bias, name="output")
     return read_out(nn.relu(hidden))[..., 0]
 
   def _separate(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N width"]:
@@ -76,8 +77,8 @@ class Transformer(nn.Module):
     H, m = self.num_heads, self.width
     e = D if self.head_dim is None else self.head_dim
     layers = _Separate(
-      *attention_layers(D, H, e, self.scheme),
-      hidden_layer(D, m, self.scheme),
+      *attention_layers(D, H, e, self.scheme, self.types),
+      hidden_layer(D, m, self.scheme, self.types),
     )
     # Multiplications of either form.
     one_by_one = n * N * (4 * D * H * e + D * m + 2 * N * H * e)
@@ -90,7 +91,7 @@ class Transformer(nn.Module):
     # The entries' scale at which the published separate matrices start:
     # W_Q^T W_K / sqrt(D) of two Xavier-uniform matrices.
     init = nn.initializers.normal(1 / (2 * d_in))
-    w_qk = self.param("W_QK", init, (self.num_heads, d_in, d_in))
+    w_qk = self.weights("W_QK", init, (self.num_heads, d_in, d_in))
     scores = jnp.einsum("nid,hde,nje->nhij", inputs, w_qk, inputs)
     heads = jnp.einsum("nhij,njd->nihd", nn.softmax(scores), inputs)
     return heads.reshape(n, length, self.num_heads * d_in)
@@ -113,7 +114,7 @@ class Layer(NamedTuple):
     return product(tokens, self.kernel, contracted) + self.bias
 
 
-class _Weights(nn.Module):
+class _Weights(Network):
   """The weights of a dense layer, for its caller to apply.
 
   Attributes:
@@ -129,17 +130,19 @@ class _Weights(nn.Module):
 
   @nn.compact
   def __call__(self) -> Layer:
-    def kernel(key: PRNGKeyArray) -> Array:
+    def kernel(key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
       matrix = math.prod(self.inputs), math.prod(self.features)
-      return self.kernel_init(key, matrix).reshape(*self.inputs, *self.features)
+      return self.kernel_init(key, matrix, dtype).reshape(shape)
 
+    shape = (*self.inputs, *self.features)
     return Layer(
-      self.param("kernel", kernel), self.param("bias", self.bias_init, self.features)
+      self.weights("kernel", kernel, shape),
+      self.weights("bias", self.bias_init, self.features),
     )
 
 
 def attention_layers(
-  D: int, num_heads: int, head_dim: int, scheme: Scheme
+  D: int, num_heads: int, head_dim: int, scheme: Scheme, types: Mapping[str, Any]
 ) -> tuple[Layer, Layer, Layer, Layer]:
   """Layers "query", "key", "value" and "out" of the module at hand.
 
@@ -148,6 +151,7 @@ def attention_layers(
     num_heads: H.
     head_dim: e.
     scheme: initial weights.
+    types: `Network.types` of that module.
   """
   lecun = nn.initializers.lecun_normal()
   zeros = nn.initializers.zeros_init()
@@ -155,15 +159,16 @@ def attention_layers(
   init = stacked_xavier_uniform(3) if torch else lecun
   heads = num_heads, head_dim
   query, key, value = (
-    _Weights((D,), heads, init, zeros, name=name)() for name in ("query", "key", "value")
+    _Weights((D,), heads, init, zeros, name=name, **types)()
+    for name in ("query", "key", "value")
   )
   init = uniform(1 / math.sqrt(num_heads * head_dim)) if torch else lecun
-  return query, key, value, _Weights(heads, (D,), init, zeros, name="out")()
+  return query, key, value, _Weights(heads, (D,), init, zeros, name="out", **types)()
 
 
-def hidden_layer(D: int, width: int, scheme: Scheme) -> Layer:
+def hidden_layer(D: int, width: int, scheme: Scheme, types: Mapping[str, Any]) -> Layer:
   """The layer "hidden" of the read-out of the module at hand, [D width]."""
-  return _Weights((D,), (width,), *dense_init(scheme, D), name="hidden")()
+  return _Weights((D,), (width,), *dense_init(scheme, D), name="hidden", **types)()
 
 
 def joined(value: Layer, out: Layer, hidden: Layer) -> Layer:
