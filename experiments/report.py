@@ -54,6 +54,8 @@ def leave(name: str, find: Callable[[], Report], unknown: Sequence[str]) -> None
   """
   for argument in unknown:
     raise InvalidSetting("argument", argument, "a flag (see --help)")
+  takes = "nothing: this program trains nothing"
+  require(not FLAGS.dry_run, "dry_run", True, takes)
   console = running.console()
   with RunDirectory(FLAGS.output_dir) as directory:
     holds_run = bool(directory.stored and directory.stored.get("columns"))

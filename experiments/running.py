@@ -13,7 +13,7 @@ import pathlib
 import signal
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -27,7 +27,7 @@ from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.run_directory import SHARED, RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles, begun
-from sepfx.ensembles.viewers import Profile, TensorBoard
+from sepfx.ensembles.viewers import LiveFigure, Profile, TensorBoard
 from sepfx.errors import require
 from sepfx.training import Probe
 
@@ -43,6 +43,9 @@ flags.DEFINE_list(
   "risk:length=16 and the like, or package.module:function.",
 )
 flags.DEFINE_bool("keep_weights", False, "Keep each trial's weights, at its end.")
+flags.DEFINE_bool(
+  "dry_run", False, "Compile, time a few steps, say what a run would take; run nothing."
+)
 flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
 flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
 flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
@@ -108,6 +111,8 @@ def start(card: Mapping[str, str]) -> Stop:
     count, own = FLAGS.num_processes, FLAGS.process_id
     require(count >= 1, "num_processes", count, "an integer >= 1")
     require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
+  takes = "one process: not --distributed too"
+  require(not (FLAGS.dry_run and FLAGS.distributed), "dry_run", True, takes)
   seconds = FLAGS.checkpoint_every_seconds
   require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
   check_lanes(FLAGS.lanes)
@@ -186,9 +191,14 @@ class Search(Protocol):
 def opened() -> Iterator[RunDirectory | None]:
   """Opens --output_dir; None in processes other than the primary.
 
+  Also None where a --dry_run would have to make it.
+
   Raises:
     InvalidSetting: if the directory cannot be used.
   """
+  if FLAGS.dry_run and not pathlib.Path(FLAGS.output_dir).exists():
+    yield None
+    return
   if not hosts.is_primary():
     _check_shared()
     yield None
@@ -231,6 +241,7 @@ def recorded(
   request: Request,
   directory: RunDirectory | None,
   stop: Stop,
+  draw: Callable[[Records], None],
   search: Search | None = None,
 ) -> Records | None:
   """Runs what is missing of what is asked for.
@@ -239,6 +250,7 @@ def recorded(
     request: what is.
     directory: from `opened`.
     stop: from `start`.
+    draw: draws what has been recorded so far, while the run lasts.
     search: chooses among the trials round by round; None to run all of them.
 
   Returns:
@@ -285,7 +297,7 @@ def recorded(
       number = len(again) + (search.num_trials if search else len(names))
       progress = Progress(number, request.cells, console())
       while_running.enter_context(progress)
-      watchers += [files, progress]
+      watchers += [files, progress, LiveFigure(files, draw)]
 
     def finish(chosen: Sequence[str]) -> dict[str, Rows]:
       """Runs those that are not recorded; returns the rows of all."""

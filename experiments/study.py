@@ -23,10 +23,10 @@ from sepfx.analysis.probed import summarise_probes
 from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, require
-from sepfx.plotting import notes_of, write_figure
+from sepfx.plotting import notes_of, write_figure, write_unfinished
 from sepfx.training import Trial, with_setting
 
-from . import beside, card, command_line, merging, running, settings, tables
+from . import beside, card, command_line, dry_run, merging, running, settings, tables
 from .beside import Part
 from .settings import Chosen
 
@@ -174,7 +174,10 @@ def main(study: Study) -> None:
 
 
 def run(study: Study, chosen: Chosen) -> None:
-  """Runs what is asked for, in --output_dir, and leaves summary and figure there."""
+  """Runs what is asked for, in --output_dir, and leaves summary and figure there.
+
+  Under --dry_run it says what it would take, and leaves nothing.
+  """
   seed, count = chosen.one("seed"), chosen.one("num_trials")
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   takes = f"an integer >= 1, at most {_MAX_TRIALS}"
@@ -212,17 +215,32 @@ def run(study: Study, chosen: Chosen) -> None:
       keep_weights=study.keep_weights or FLAGS.keep_weights,
       notes=notes_of(cells),
     )
-    records = running.recorded(request, directory, stop, study.search(own, chosen))
+    search = study.search(own, chosen)
+    if FLAGS.dry_run:
+      for part in dry_run.shown(request, directory, search):
+        console.print(part)
+      return
+
+    def run_of(records: Records) -> Run:
+      everything = beside.together([Part(records, cells, whole), *others])
+      return Run(*everything, whole, FLAGS.against)
+
+    def draw_unfinished(records: Records) -> None:
+      assert directory is not None
+      so_far = run_of(records)
+      figure = study.draw(so_far, study.summarise(so_far))
+      write_unfinished(directory, figure, len(records.all_curves))
+
+    records = running.recorded(request, directory, stop, draw_unfinished, search)
     if records is None or directory is None:
       return
-    everything = beside.together([Part(records, cells, whole), *others])
-    complete = Run(*everything, whole, FLAGS.against)
+    complete = run_of(records)
     summary = study.summarise(complete)
     write_figure(directory, study.draw(complete, summary))
     counts = numbers_of_parameters(complete.cells)
     shown = [*study.table(summary), tables.parameters(complete.cells, counts)]
     if FLAGS.probes:
-      means = summarise_probes(everything[0])
+      means = summarise_probes(complete.records)
       directory.write("probes.json", json.dumps(means, indent=2) + "\n")
       shown += tables.probes(means)
     summary = {**summary, "parameters": counts}

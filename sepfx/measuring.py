@@ -28,6 +28,7 @@ from sepfx.ensembles.progress import Progress
 from sepfx.ensembles.records import probe_table, table
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import begun
+from sepfx.ensembles.viewers import LiveFigure
 from sepfx.ensembles.weights import Trained
 from sepfx.errors import Interrupted, InvalidSetting, require
 from sepfx.fingerprints import fingerprint
@@ -90,7 +91,7 @@ def measure(
       `sepfx.probes.NAMES`, "package.module:function", or functions.
     keep_weights: whether each trial's weights are kept, for `Records.models`.
     directory: where trials are recorded; None to keep them in memory alone.
-    progress: whether to show on stderr how far it is.
+    progress: whether to show how far it is: on stderr, in a notebook under the cell.
     lanes: lanes per device; 0 to choose.
     devices: where to run; None for all of the default platform.
     watchers: told of everything that happens, see `Watcher`.
@@ -285,12 +286,16 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
     checkpoints = Checkpoints(
       there.path / "checkpoints", _CHECKPOINT_SECONDS, run=identity, directory=there
     )
+
+    def draw(records: Records) -> None:
+      plotting.write_unfinished(there, plotting.plot(records), len(records.all_curves))
+
     with Progress(len(trials), plan.cells, plan.console) as shown:
       shown.recorded(len(trials) - len(missing))
       shown.awaits(missing)
       try:
         for _ in plan.run(
-          [files, shown],
+          [files, shown, LiveFigure(files, draw)],
           finished=set(trials) - set(missing),
           keeper=checkpoints,
           stopping=lambda: interrupts.requested,

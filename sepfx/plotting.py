@@ -107,6 +107,14 @@ def write(directory: RunDirectory, records: Records) -> None:
   directory.write("summary.json", summary + "\n")
 
 
+def write_unfinished(
+  directory: RunDirectory, figure: matplotlib.figure.Figure, trials: int
+) -> None:
+  """Writes the figure of a run that lasts, and on it how many trials have ended."""
+  figure.suptitle(f"not complete: {trials} trials so far", color="#b3262b")
+  write_figure(directory, figure)
+
+
 def write_figure(
   directory: RunDirectory, figure: matplotlib.figure.Figure, name: str = "figure"
 ) -> None:

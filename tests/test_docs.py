@@ -5,17 +5,20 @@ import inspect
 import json
 import pathlib
 import re
+import shlex
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments import presets
+from experiments.__main__ import studies
 from sepfx import models
 from sepfx.tasks import QSTR, SparseBoolean
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 # Pages with examples: each page's blocks run one after another.
-EXAMPLES = ("tutorial.md", "guides/own_probe.md")
+EXAMPLES = ("tutorial.md", "guides/own_probe.md", "guides/figures.md")
 
 
 def blocks(page):
@@ -36,6 +39,38 @@ def test_examples_run(page, tmp_path, monkeypatch):
   for block in blocks(page):
     exec(compile(block, page, "exec"), names)
   assert set(names["records"].table["outcome"]) == {"reached"}
+
+
+def commands():
+  """Every command `sepfx STUDY ...` of the pages, those with placeholders left out."""
+  found = set()
+  for path in [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "BUILD.md"]:
+    text = path.read_text().replace("\\\n", " ")
+    shown = re.findall(
+      r"^    (?:.*&& |srun )?(sepfx .*?)(?:\s+#.*)?$", text, re.MULTILINE
+    )
+    for line in [*shown, *re.findall(r"`(sepfx [^`]+)`", text)]:
+      found.update(part.strip(" &") for part in re.split(r"&&|;", line))
+  return sorted(c for c in found if not re.search(r"[A-Z]{3}|\.\.\.|\[|\$", c))
+
+
+@pytest.mark.slow
+def test_commands_of_studies_are_understood():
+  """The study is there, and its settings can be used."""
+  understood = 0
+  for command in commands():
+    _, name, *arguments = shlex.split(command)
+    if name.startswith("--"):
+      continue
+    assert name in studies(), command
+    stem = name.replace("-", "_")
+    source = (DOCS.parent / "experiments" / f"{stem}.py").read_text()
+    if "\nSTUDY = " in source:  # others define flags of one name, so not all can be here
+      module = importlib.import_module(f"experiments.{stem}")
+      arguments = [a for a in presets.expanded(arguments, name) if a != "--help"]
+      module.STUDY.cells(module.STUDY.chosen(arguments))
+      understood += 1
+  assert understood > 40
 
 
 def test_notebook_is_the_tutorial():

@@ -14,6 +14,7 @@ import pytest
 
 import sepfx
 from sepfx import plotting
+from sepfx.ensembles import viewers
 from sepfx.errors import InvalidSetting
 from sepfx.models import Convolution, DenseFirst
 from sepfx.tasks import FUNCTIONS, LINKS, QSTR, SparseBoolean
@@ -71,6 +72,21 @@ def test_the_same_trials_as_the_command_line_leaves(tmp_path):
     assert of_both[part] == of_command[part]
   np.testing.assert_array_equal(loaded.table, found.table)
   assert loaded.settings == found.settings
+
+
+@pytest.mark.slow
+def test_a_figure_while_the_call_lasts(tmp_path, monkeypatch):
+  monkeypatch.setattr(viewers, "_FIRST_SECONDS", 0.0)
+  monkeypatch.setattr(viewers, "_REST", 0.0)
+  seen = []
+
+  def looked():
+    seen.append((tmp_path / "figure.png").read_bytes())
+
+  quick(directory=tmp_path, watchers=[Counted(looked)])
+  assert len(seen) == 2
+  at_end = (tmp_path / "figure.png").read_bytes()
+  assert len({*seen, at_end}) == 3  # of one trial, of two, and the complete one
 
 
 @pytest.mark.slow

@@ -164,6 +164,7 @@ def test_bad_flags_are_refused(arguments, message):
     (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
     (["--start_timeout=0"], "start_timeout: got 0.0, takes a number of seconds"),
     (["--start_timeout=nan"], "start_timeout: got nan, takes a number of seconds"),
+    (["--dry_run", "--distributed"], "dry_run: got True, takes one process"),
     (["--lanes=-1"], "lanes: got -1, takes an integer from 1 to 4096, or 0"),
     (["--lanes=1000000000"], "lanes: got 1000000000, takes an integer from 1 to 4096"),
     (

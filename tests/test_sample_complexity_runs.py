@@ -19,7 +19,7 @@ from experiments import (
 from experiments.merging import merged
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
-from sepfx.ensembles import trial_files
+from sepfx.ensembles import rehearsal, trial_files, viewers
 from sepfx.ensembles.run_directory import RunDirectory
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -37,6 +37,40 @@ SMALL_RUN = (
   "--batch_size=16", "--check_every=2", "--num_test=300",
   "--max_samples=3200", "--learning_rate=0.01",
 )  # fmt: skip
+
+
+def started(tmp_path, *arguments):
+  """The same in this process."""
+  arguments = [*SMALL_RUN, *arguments, f"--output_dir={tmp_path / 'run'}"]
+  flags.FLAGS(["program", *arguments], known_only=True)
+  study.run(STUDY, STUDY.chosen(arguments))
+
+
+def test_a_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.0)
+  started(tmp_path, "--dry_run")
+  printed = capsys.readouterr().out
+  assert "2 cells, 6 trials, 0 recorded; nothing was run." in printed
+  for length in (2, 3):
+    row = rf"tests.small:Linear length={length} +│ +1 │ +3 │ +600 │"
+    assert re.search(row, printed)
+  assert re.search(r"sum +│ +2 │ +6 │ +1,200 │", printed)
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_while_the_run_lasts(tmp_path, monkeypatch):
+  monkeypatch.setattr(viewers, "_FIRST_SECONDS", 0.0)
+  monkeypatch.setattr(viewers, "_REST", 0.0)
+  seen = []
+
+  def write(directory, figure, trials):
+    complete = (directory.path / "summary.json").exists()
+    seen.append((trials, len(figure.axes) > 0, complete))
+
+  monkeypatch.setattr(study, "write_unfinished", write)
+  started(tmp_path, "--num_trials=1")
+  assert seen == [(1, True, False), (2, True, False)]
+  assert (tmp_path / "run/summary.json").exists()
 
 
 def run(tmp_path, *arguments, **kwargs):
@@ -71,6 +105,11 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   # Two trials are lost; the same command makes them again and touches no other.
   lines = whole.splitlines(keepends=True)
   (directory / "trials.csv").write_text("".join(lines[:4] + lines[10:]))
+  before = {path: path.read_bytes() for path in directory.iterdir()}
+  dry = run(tmp_path, "--dry_run")
+  assert dry.returncode == 0, dry.stderr
+  assert "2 cells, 6 trials, 4 recorded; nothing was run." in dry.stdout
+  assert {path: path.read_bytes() for path in directory.iterdir()} == before
   again = run(tmp_path)
   assert again.returncode == 0, again.stderr
   assert (directory / "trials.csv").read_text() == whole

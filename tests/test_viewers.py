@@ -1,4 +1,4 @@
-"""What other programs open: TensorBoard's files and the profiler's."""
+"""What people look at while a run lasts: its figure, TensorBoard's files, a profile."""
 
 import gzip
 import json
@@ -9,11 +9,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from sepfx.ensembles import Result
+from sepfx.ensembles import Result, viewers
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
-from sepfx.ensembles.viewers import Profile, TensorBoard
+from sepfx.ensembles.viewers import LiveFigure, Profile, TensorBoard
 from sepfx.training import Passage
 from tests import small
 
@@ -51,6 +51,61 @@ def test_tensorboard_reads_each_trials_losses(tmp_path):
     TensorBoard(tmp_path / "tb", again)
   for k in range(2):
     assert points(tmp_path / "tb" / result(k).name) == LOSSES
+
+
+@pytest.fixture
+def files(tmp_path):
+  with RunDirectory(tmp_path / "run") as directory:
+    files = TrialFiles(directory, [CELL])
+    directory.begin({}, {})
+    yield files
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  now = [0.0]
+  monkeypatch.setattr(viewers.time, "monotonic", lambda: now[0])
+  return now
+
+
+def tell(watchers, trial):
+  for watcher in watchers:
+    watcher.ended(result(trial))
+
+
+def test_a_figure_is_drawn_now_and_then(files, clock):
+  drawn = []
+
+  def draw(records):
+    drawn.append((clock[0], records))
+    clock[0] += 2.0  # which it takes
+
+  watchers = [files, LiveFigure(files, draw)]
+  for trial, now in enumerate([59.0, 61.0, 122.0, 162.0, 164.0]):
+    clock[0] = now
+    tell(watchers, trial)
+  assert [now for now, _ in drawn] == [61.0, 164.0]  # the second rests 50 x 2 seconds
+  counts = [len(records.all_curves) for _, records in drawn]
+  assert counts == [2, 5]
+  complete = files.complete()
+  np.testing.assert_array_equal(drawn[-1][1].table, complete.table)
+  assert drawn[-1][1].all_curves.keys() == complete.all_curves.keys()
+
+
+def test_a_figure_that_cannot_be_drawn_yet_stops_nothing(files, clock):
+  seen = []
+
+  def draw(records):
+    seen.append(len(records.all_curves))
+    raise ValueError("no cell is complete")
+
+  watchers = [files, LiveFigure(files, draw)]
+  clock[0] = 100.0
+  with pytest.warns(UserWarning, match="no figure of 1 trials: no cell is complete"):
+    tell(watchers, 0)
+  clock[0] = 200.0
+  tell(watchers, 1)  # says it once: a second warning would be an error here
+  assert seen == [1, 2]
 
 
 def test_a_profile_holds_the_first_dispatches(tmp_path):

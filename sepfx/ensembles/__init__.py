@@ -5,6 +5,7 @@ from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.lanes import Lanes, leaves_of
 from sepfx.ensembles.loading import load
 from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
+from sepfx.ensembles.rehearsal import Rehearsed, rehearse
 from sepfx.ensembles.watchers import InProgress, Keeper, Watcher
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
   "Keeper",
   "Lanes",
   "Records",
+  "Rehearsed",
   "Result",
   "Watcher",
   "columns",
@@ -22,6 +24,7 @@ __all__ = [
   "leaves_of",
   "load",
   "numbers_of_parameters",
+  "rehearse",
   "run",
   "table",
   "trial_name",

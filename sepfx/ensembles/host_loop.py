@@ -11,24 +11,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import Lanes, leaves_of
+from sepfx.ensembles.lanes import Lanes
 from sepfx.ensembles.prober import Prober
 from sepfx.ensembles.programs import (
   Compiler,
-  Job,
   OpenProgram,
   Programs,
   Queue,
   check_lanes,
+  jobs_of,
 )
-from sepfx.ensembles.records import Result, trial_name
+from sepfx.ensembles.records import Result
 from sepfx.ensembles.watchers import Keeper, Watcher
 from sepfx.errors import Interrupted, require
 from sepfx.training import Probe
@@ -86,19 +85,10 @@ def run(
   require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
   check_lanes(lanes)
-  jobs: dict[Any, list[Job]] = {}
-  for cell in cells:
-    unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
-    if unfinished:
-      seeds = cell.seeds(seed, num_trials)
-      cell.trial.task.check_draw(seeds.task)
-      key_data = [np.asarray(jax.random.key_data(own)) for own in seeds]
-      leaves = leaves_of(cell.trial)
-      own = jobs.setdefault(jax.tree.structure(cell.trial), [])
-      own += [Job(cell, k, tuple(a[k] for a in key_data), leaves) for k in unfinished]
+  jobs = jobs_of(cells, seed, num_trials, finished)
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
-  queues = [Queue(own, parked) for own in jobs.values()]
+  queues = [Queue(own, parked) for own in jobs]
   compiler = Compiler(devices, lanes, programs)
   prober = Prober(probe) if probe else None
   loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)

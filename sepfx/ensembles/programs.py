@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +20,9 @@ from sepfx.ensembles.lanes import (
   KeyData,
   Lanes,
   Leaves,
+  leaves_of,
 )
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.records import Result, trial_name
 from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
 from sepfx.errors import OutOfMemory, require
 from sepfx.training import Report, State
@@ -70,6 +71,30 @@ class Job(NamedTuple):
   @property
   def of(self) -> TrialOf:
     return self.cell.name, self.trial
+
+
+def jobs_of(
+  cells: Sequence[Cell], seed: int, num_trials: int, finished: Collection[str]
+) -> list[list[Job]]:
+  """The trials to run, a list for each structure: its trials share a program.
+
+  Args:
+    cells, seed, num_trials, finished: as in `run`.
+
+  Raises:
+    InvalidSetting: for codes that cannot be drawn.
+  """
+  jobs: dict[Any, list[Job]] = {}
+  for cell in cells:
+    unfinished = [k for k in range(num_trials) if trial_name(cell, k) not in finished]
+    if unfinished:
+      seeds = cell.seeds(seed, num_trials)
+      cell.trial.task.check_draw(seeds.task)
+      key_data = [np.asarray(jax.random.key_data(own)) for own in seeds]
+      leaves = leaves_of(cell.trial)
+      own = jobs.setdefault(jax.tree.structure(cell.trial), [])
+      own += [Job(cell, k, tuple(a[k] for a in key_data), leaves) for k in unfinished]
+  return list(jobs.values())
 
 
 class Queue:
@@ -147,7 +172,7 @@ class Compiler:
       cells: one of each program that ran.
 
     Raises:
-      OutOfMemory: if that is no way out.
+      OutOfMemory: if fewer lanes cannot help.
     """
     self._lanes = _narrower(width, error, cells)
     if self._programs is not None:
@@ -155,7 +180,10 @@ class Compiler:
 
 
 def _narrower(width: int, error: Exception, cells: Sequence[Cell]) -> int:
-  """Half as many lanes if memory ran out; raises if that is no way out, or it did not."""
+  """Half as many lanes.
+
+  Raises `OutOfMemory` if fewer lanes cannot help, and any error that is not of memory.
+  """
   if not ran_out(error):
     raise error
   # Processes do not run out at the same time, so they would halve at different times.

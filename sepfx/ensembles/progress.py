@@ -98,7 +98,7 @@ class Progress(Watcher):
     return self
 
   def __exit__(self, *_: object) -> None:
-    self._bar.update(self._task, left="")
+    self._bar.update(self._task, left="", refresh=True)  # a notebook's bar stops there
     self._bar.stop()
     if not self._live:
       self._print_line()
@@ -219,7 +219,9 @@ class Progress(Watcher):
     programs = {self._programs[cell] for cell in waiting} - self._compiled
     compiling = len(programs) * self._waited / max(len(self._compiled), 1)
     left = makespan(seconds, self._most_running) + compiling
-    return f"{'about' if len(known) == len(cells) else 'more than'} {_words(left)} left"
+    return (
+      f"{'about' if len(known) == len(cells) else 'more than'} {time_words(left)} left"
+    )
 
   def _steps_of(self, cells: Collection[str]) -> dict[str, float | None]:
     """Expected steps of a trial of each of these cells; None where it is not known."""
@@ -267,7 +269,7 @@ class Progress(Watcher):
     self._console.print(", ".join(part for part in parts if part), highlight=False)
 
 
-def _words(seconds: float) -> str:
+def time_words(seconds: float) -> str:
   """A time as a person says it."""
   if seconds < 90:
     return f"{max(10 * round(seconds / 10), 5)} s"

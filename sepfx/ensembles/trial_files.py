@@ -193,31 +193,39 @@ class TrialFiles(Watcher):
     the order in which trials ended; curves move into `curves.npz`, probes into
     `probes.csv`.
     """
-    place = {name: k for k, name in enumerate(self._cells)}
-    order = sorted(self._rows, key=lambda key: (place[key[0]], key[1]))
-    rows = [row for key in order for row in self._rows[key]]
-    names = [trial_name(self._cells[cell], k) for cell, k in order]
-    curves = {name: self._curves[name] for name in names}
-    self._directory.write(CURVES, archive(curves))
-    heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
-    probes = probe_table(
-      [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)], self._types
-    )
-    if probes is not None:
-      probe_rows = [probes.dtype.names, *probes.tolist()]
+    records = self.records
+    self._directory.write(CURVES, archive(records.all_curves))
+    if records.probes is not None:
+      probe_rows = [records.probes.dtype.names, *records.probes.tolist()]
       self._directory.write(PROBES, csv_text(probe_rows))
+    rows = [row for key in self._order for row in self._rows[key]]
     self._directory.write(TRIALS, csv_text([tuple(self._types), *rows]))
     self._remove_checkpoints()
+    return records
+
+  @property
+  def records(self) -> Records:
+    """All trials that have ended, in their final order: while a run lasts, too."""
+    order = self._order
+    names = [trial_name(self._cells[cell], k) for cell, k in order]
+    heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
+    probes = [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)]
     stored = self._directory.stored or {}
     return Records(
-      table(rows, self._types),
+      table((row for key in order for row in self._rows[key]), self._types),
       coordinates(self._types),
-      curves,
-      probes,
+      {name: self._curves[name] for name in names},
+      probe_table(probes, self._types),
       stored.get("settings", {}),
       weights.Kept(self._directory.path, names),
       stored.get("notes", {}),
     )
+
+  @property
+  def _order(self) -> list[tuple[str, int]]:
+    """Cell and index of each trial: by the place of the cell, then by the index."""
+    place = {name: k for k, name in enumerate(self._cells)}
+    return sorted(self._rows, key=lambda key: (place[key[0]], key[1]))
 
   def curve(self, name: str) -> np.ndarray:
     """Returns a finished trial's curve (`sepfx.training.Trial.curve`)."""

@@ -1,21 +1,60 @@
-"""Watchers that write what other programs show: profiles and TensorBoard's curves."""
+"""Watchers that write what people look at: figures, profiles, TensorBoard's curves."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+import time
+import warnings
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.records import Records, Result
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.ensembles.watchers import Watcher
 from sepfx.errors import InvalidSetting
 
+# The first drawing, so long after the start. Later ones wait so many times as long as
+# the one before took: trials wait while one is made.
+_FIRST_SECONDS = 60.0
+_REST = 50.0
+
 # Reports traced: more make files that no viewer opens quickly.
 _TRACED = 5
+
+
+class LiveFigure(Watcher):
+  """Has a figure drawn of the trials that have ended, now and then while a run lasts."""
+
+  def __init__(self, files: TrialFiles, draw: Callable[[Records], None]):
+    """Draws nothing yet.
+
+    Args:
+      files: where finished trials are found; told of each before this watcher is.
+      draw: draws records, and writes what it has drawn.
+    """
+    self._files, self._draw = files, draw
+    self._due = time.monotonic() + _FIRST_SECONDS
+    self._failed = False
+
+  def ended(self, result: Result) -> None:
+    start = time.monotonic()
+    if start < self._due:
+      return
+    records = self._files.records
+    try:
+      with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of means of few trials, and the like
+        self._draw(records)
+    except Exception as error:  # a figure may need trials that have not ended yet
+      if not self._failed:
+        warnings.warn(f"no figure of {len(records.all_curves)} trials: {error}",
+                      stacklevel=2)  # fmt: skip
+      self._failed = True
+    now = time.monotonic()
+    self._due = now + max(_FIRST_SECONDS, _REST * (now - start))
 
 
 class Profile(Watcher):

@@ -1,0 +1,112 @@
+"""What `--dry_run` prints: the programs of a run, and what they would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import rich.table
+from absl import flags
+
+from sepfx.ensembles import Cell, rehearse
+from sepfx.ensembles.progress import time_words
+from sepfx.ensembles.rehearsal import Rehearsed
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import TrialFiles
+
+from .running import Request, Search
+
+FLAGS = flags.FLAGS
+
+
+def shown(
+  request: Request, directory: RunDirectory | None, search: Search | None
+) -> Iterator[Any]:
+  """Compiles the programs of a run, times the first steps of each, and records nothing.
+
+  Args:
+    request: what is asked for.
+    directory: where some of it may be recorded; None if there is none yet.
+    search: that would choose among the trials; None if all of them run.
+
+  Yields:
+    What is to be printed.
+
+  Raises:
+    InvalidSetting: if a task cannot be drawn, or a file of the directory is damaged.
+    OutOfMemory: if a program does not fit.
+  """
+  recorded = set()
+  if directory is not None and directory.stored is not None:
+    recorded = set(TrialFiles(directory, request.cells, added=request.added).rows)
+  all_trials = len(request.own) * request.num_trials
+  found = list(
+    rehearse(
+      request.own,
+      seed=request.seed,
+      num_trials=request.num_trials,
+      lanes=FLAGS.lanes,
+      finished=recorded,
+    )
+  )
+  trials = sum(program.trials for program in found)
+  text = f"{len(request.own)} cells, {all_trials} trials, {all_trials - trials} recorded"
+  yield f"{text}; nothing was run."
+  if not found:
+    return
+  yield _table(found)
+  to_end = all(c.trial.run_to_end for program in found for c in program.cells)
+  ends = "" if to_end else ", which most do not"
+  yield f"At most: if all trials spend their budgets{ends}; by the pace of a few steps."
+  if search is not None:
+    yield f"A search chooses among the trials: it runs about {search.num_trials} of them."
+
+
+def _table(found: Sequence[Rehearsed]) -> rich.table.Table:
+  """One row per program, and one with their sums."""
+  table = rich.table.Table()
+  table.add_column("program", overflow="fold")
+  for name in (
+    "cells", "trials", "most steps", "lanes", "compiled in", "MiB per lane",
+    "steps per s", "at most",
+  ):  # fmt: skip
+    table.add_column(name, justify="right")
+  for program in found:
+    table.add_row(
+      _words(program.cells),
+      str(len(program.cells)),
+      str(program.trials),
+      f"{program.steps:,}",
+      str(program.lanes),
+      f"{program.compile_seconds:.1f} s",
+      _number(program.bytes_per_lane / 2**20),
+      _number(program.steps_per_second),
+      time_words(program.most_seconds),
+    )
+  seconds = [program.compile_seconds for program in found]
+  table.add_section()
+  table.add_row(
+    "sum",
+    str(sum(len(program.cells) for program in found)),
+    str(sum(program.trials for program in found)),
+    f"{sum(program.steps for program in found):,}",
+    "",
+    f"{sum(seconds):.1f} s",
+    "",
+    "",
+    time_words(sum(seconds) + sum(program.most_seconds for program in found)),
+  )
+  return table
+
+
+def _number(value: float) -> str:
+  """With two digits, or all before the point."""
+  return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _words(cells: Sequence[Cell]) -> str:
+  """The model of a program's cells, and all else that they have in common."""
+  first, *others = (cell.coordinates for cell in cells)
+  same = {k: v for k, v in first.items() if all(own[k] == v for own in others)}
+  settings = (f"{k}={v}" for k, v in same.items() if k not in ("task", "model"))
+  return " ".join([str(first["model"]), *settings])

@@ -1,0 +1,113 @@
+"""What a run would take: its programs, compiled, and a few steps of each, timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.programs import Compiler, Job, OpenProgram, Queue, jobs_of
+from sepfx.ensembles.watchers import Watcher
+
+# How long a program's steps are timed, in seconds; one check's at least.
+_TIMED_SECONDS = 2.0
+
+
+class Rehearsed(NamedTuple):
+  """One program of a run, and what its trials take.
+
+  Attributes:
+    cells: whose trials share it.
+    trials: that are to run.
+    steps: of all of them, if each goes on to the end of its budget.
+    lanes: trials that advance at once, over all devices.
+    compile_seconds: until it was compiled.
+    bytes_per_lane: device memory for one trial.
+    steps_per_second: of all lanes together, in the first steps. Evaluations near a
+      threshold read more test samples than these do.
+  """
+
+  cells: Sequence[Cell]
+  trials: int
+  steps: int
+  lanes: int
+  compile_seconds: float
+  bytes_per_lane: float
+  steps_per_second: float
+
+  @property
+  def most_seconds(self) -> float:
+    """What all of its steps take, at this pace."""
+    return self.steps / self.steps_per_second
+
+
+class _Counter(Watcher):
+  """Counts the steps of all lanes."""
+
+  def __init__(self) -> None:
+    self.steps = 0
+
+  def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
+    self.steps += int(np.sum(steps))
+
+
+def rehearse(
+  cells: Sequence[Cell],
+  *,
+  seed: int,
+  num_trials: int,
+  lanes: int = 0,
+  devices: Sequence[jax.Device] | None = None,
+  finished: Collection[str] = (),
+) -> Iterator[Rehearsed]:
+  """Compiles the programs that `run` would, and times the first steps of each.
+
+  Nothing is recorded. One program runs at a time, with as many trials as it has lanes.
+
+  Args:
+    cells, seed, num_trials, lanes, devices, finished: as in `run`.
+
+  Raises:
+    InvalidSetting: for codes that cannot be drawn.
+    OutOfMemory: if a program does not fit, even with fewer lanes.
+  """
+  compiler = Compiler(list(devices or jax.devices()), lanes)
+  for jobs in jobs_of(cells, seed, num_trials, finished):
+    yield _rehearsed(jobs, compiler)
+
+
+def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
+  start = time.perf_counter()
+  lanes = compiler(jobs[0].cell)
+  compiled = time.perf_counter()
+  opened, counter = OpenProgram(Queue(jobs, {}), lanes), _Counter()
+
+  def advance() -> bool:
+    """To the next check; whether a trial is in a lane then."""
+    for device in range(len(compiler.devices)):
+      opened.fill(device)
+    opened.num_steps = jobs[0].cell.trial.protocol.check_every
+    opened.dispatch()
+    opened.collect([counter], False)
+    return opened.running or opened.has_waiting
+
+  since = compiled
+  if advance():  # the first draws what trials begin with, which takes its own time
+    since, counter.steps = time.perf_counter(), 0
+    while advance() and time.perf_counter() - since < _TIMED_SECONDS:
+      pass
+  seconds = time.perf_counter() - since
+  lanes.clear()
+  return Rehearsed(
+    list({job.cell.name: job.cell for job in jobs}.values()),
+    len(jobs),
+    sum(job.cell.trial.most_steps for job in jobs),
+    lanes.num_lanes,
+    compiled - start,
+    lanes.bytes_per_device / lanes.lanes_per_device,
+    counter.steps / seconds,
+  )
