@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -17,7 +18,7 @@ from sepfx.ensembles import hosts
 from sepfx.ensembles.lifeline import GOES_ON
 from sepfx.ensembles.programs import ran_out
 from sepfx.ensembles.trial_files import Contradiction
-from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory
+from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory, UnknownSetting
 
 from . import help, presets
 
@@ -106,7 +107,7 @@ def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
     further = {argument.partition("=")[0] for argument in argv[1:]}
     is_flag = name in flags.FLAGS or f"--{name}" in further
     flag = f"--{name}" if is_flag else name
-    return 2, f"error: {flag}: {error.words}"
+    return 2, f"error: {flag}: {error.words}{_guess(error)}"
   if isinstance(error, Contradiction):
     return 1, f"error: {error}"
   if isinstance(error, KeyboardInterrupt):
@@ -127,6 +128,17 @@ def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
     )
   traced = "".join(traceback.format_exception(error)).rstrip()
   return 1, traced if hosts.lifeline is not None else ""
+
+
+def _guess(error: InvalidSetting) -> str:
+  """The flag that somebody may have meant who gave one that there is not."""
+  if not isinstance(error, UnknownSetting):
+    return ""
+  given = error.setting
+  if given == "argument":
+    given = str(error.got).lstrip("-").partition("=")[0]
+  near = difflib.get_close_matches(given, flags.FLAGS, n=1, cutoff=0.7)
+  return f"; did you mean --{near[0]}?" if near else ""
 
 
 def prepare_jax() -> None:

@@ -30,7 +30,7 @@ from sepfx.tasks.fourier import Spectrum
 from sepfx.theory.sharpness import gradient_trace
 
 from . import command_line, fourier_tables, running
-from .report import Report, leave
+from .report import Report, given, leave
 
 flags.DEFINE_list("lengths", ["12", "16", "20", "24", "30"], "T, numbers of bits.")
 flags.DEFINE_list("degrees", ["1", "2", "3", "4", "5"], "d, bits in each parity.")
@@ -116,9 +116,7 @@ def report() -> Report:
       key = jax.random.fold_in(key, number)
     rows += measured(task, key)
   summary = summarise_growth(rows)
-  names = ("lengths", "degrees", "components", "functions", "inputs", "seed")
   return Report(
-    settings={name: FLAGS[name].value for name in names},
     rows=rows,
     summary=summary,
     figures={"figure": flatness_figures.growth(rows)},
@@ -128,7 +126,8 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("growth", report, unknown)
+  settings = given("lengths", "degrees", "components", "functions", "inputs", "seed")
+  leave("growth", settings, report, unknown)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.models import ChannelTransformer
 
 from . import command_line, fourier_generalisation
-from .report import Report, leave
+from .report import Report, given, leave
 
 flags.DEFINE_string("run", "runs/fourier_attention", "Directory of the run that is read.")
 FLAGS = flags.FLAGS
@@ -132,7 +132,6 @@ def report() -> Report:
     title += f", trial {row['trial']}" + ", not fitted" * (row["outcome"] != "reached")
     drawn.setdefault(_cell(row), (title, learned))
   return Report(
-    settings={"run": FLAGS.run},
     rows=rows,
     summary=summary,
     figures={"figure": channels.figure([drawn[_cell(own)] for own in summary])},
@@ -142,7 +141,7 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("attention", report, unknown)
+  leave("attention", given("run"), report, unknown)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from sepfx.tasks import QSTR, incoherent_code_dim, shared
 from sepfx.theory import guarantees, representation
 
 from . import command_line
-from .report import Report, leave
+from .report import Report, given, leave
 
 flags.DEFINE_list("lengths", ["8", "16", "32", "64", "128", "256", "512"], "N.")
 flags.DEFINE_list(
@@ -132,9 +132,7 @@ def report() -> Report:
     require(value >= least, name, value, f"an integer >= {least}")
   rows = [of_length(length) for length in lengths]
   summary = {"lengths": rows, "memorised": [memorised(n) for n in samples]}
-  names = ("lengths", "samples", "draws", "token_dim", "seed")
   return Report(
-    settings={name: FLAGS[name].value for name in names},
     rows=rows,
     summary=summary,
     figures={"figure": draw_norms(summary)},
@@ -144,7 +142,8 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("guarantees", report, unknown)
+  settings = given("lengths", "samples", "draws", "token_dim", "seed")
+  leave("guarantees", settings, report, unknown)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,6 @@ def report() -> Report:
     raise InvalidSetting(flag, error.got, error.takes) from error
   summary = summarise_tests(rows)
   return Report(
-    settings={**chosen.stored(), "run": settings.run},
     rows=rows,
     summary=summary,
     figures={"figure": testing_figures.sweeps(rows, summary)},
@@ -130,7 +129,9 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("tests", report, unknown)
+  chosen = from_flags(Settings, FLAGS)
+  settings = {**chosen.stored(), "run": chosen.one("run")}
+  leave("tests", settings, report, unknown)
 
 
 if __name__ == "__main__":

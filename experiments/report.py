@@ -13,7 +13,7 @@ from absl import flags
 
 from sepfx import plotting
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import UnknownSetting, require
 
 from . import running, study
 
@@ -24,7 +24,6 @@ class Report(NamedTuple):
   """What a program found.
 
   Attributes:
-    settings: what it was asked for.
     rows: of a table.
     summary: JSON values.
     figures: by their names, of which one is "figure".
@@ -32,7 +31,6 @@ class Report(NamedTuple):
     arrays: written as NumPy's archives, by name; those of the outer mapping are files.
   """
 
-  settings: Mapping[str, Any]
   rows: Sequence[Mapping[str, Any]]
   summary: Any
   figures: Mapping[str, matplotlib.figure.Figure]
@@ -40,20 +38,31 @@ class Report(NamedTuple):
   arrays: Mapping[str, Mapping[str, Any]] = {}
 
 
-def leave(name: str, find: Callable[[], Report], unknown: Sequence[str]) -> None:
+def given(*names: str) -> dict[str, Any]:
+  """Values of these flags."""
+  return {name: FLAGS[name].value for name in names}
+
+
+def leave(
+  name: str,
+  settings: Mapping[str, Any],
+  find: Callable[[], Report],
+  unknown: Sequence[str],
+) -> None:
   """Leaves a report in --output_dir, the table as NAME.csv, and prints its end.
 
   Args:
     name: of the table.
+    settings: what is asked for, for config.json.
     find: makes the report, once the directory is there.
     unknown: arguments that are no flag of the program.
 
   Raises:
-    InvalidSetting: for an argument that is no flag; for a directory that holds a run,
-      which would be written over.
+    InvalidSetting: for an argument that is no flag; for a directory that holds a run or
+      a report of other settings, which would be written over.
   """
   for argument in unknown:
-    raise InvalidSetting("argument", argument, "a flag (see --help)")
+    raise UnknownSetting("argument", argument, "a flag (see --help)")
   takes = "nothing: this program trains nothing"
   require(not FLAGS.dry_run, "dry_run", True, takes)
   console = running.console()
@@ -61,8 +70,16 @@ def leave(name: str, find: Callable[[], Report], unknown: Sequence[str]) -> None
     holds_run = bool(directory.stored and directory.stored.get("columns"))
     takes = "a directory of its own, not that of a run"
     require(not holds_run, "output_dir", FLAGS.output_dir, takes)
+    old = directory.stored["settings"] if directory.stored else settings
+    differing = [
+      f"{own} (there {old.get(own)!r}, here {value!r})"
+      for own, value in settings.items()
+      if old.get(own) != value
+    ]
+    takes = "a directory of its own; this one differs in " + ", ".join(differing)
+    require(not differing, "output_dir", FLAGS.output_dir, takes)
     report = find()
-    directory.begin(report.settings, {})
+    directory.begin(settings, {})
     study.write_csv(directory, f"{name}.csv", report.rows)
     for file, arrays in report.arrays.items():
       archive = io.BytesIO()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from absl import flags
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, UnknownSetting, require
 
 flags.disclaim_key_flags()
 
@@ -186,7 +186,8 @@ def from_flags(
     name, separator, text = argument.removeprefix("--").partition("=")
     takes = "a flag (see --help) or --FIELD=VALUE with a field of task or model"
     proper = argument.startswith("--") and separator and name
-    require(bool(proper), "argument", argument, takes)
+    if not proper:
+      raise UnknownSetting("argument", argument, takes)
     named = {field.name: flag for flag, field in fields(cls).items()}
     require(name not in named, name, text, f"nothing: its flag is --{named.get(name)}")
     require(name not in further, name, text, "its values in one flag, with commas")

@@ -24,7 +24,7 @@ from sepfx.analysis.flatness_summary import summarise_flatness
 from sepfx.errors import InvalidSetting, require
 
 from . import command_line, fourier_generalisation, fourier_tables, running
-from .report import Report, leave
+from .report import Report, given, leave
 
 flags.DEFINE_list("runs", ["runs/fourier_quick"], "Directories of runs that are read.")
 FLAGS = flags.FLAGS
@@ -83,7 +83,6 @@ def report() -> Report:
     name: np.stack([own[name] for own in spectra]) for name in spectra[0]
   }
   return Report(
-    settings={"runs": FLAGS.runs},
     rows=rows,
     summary=summary,
     figures={
@@ -97,7 +96,7 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("sharpness", report, unknown)
+  leave("sharpness", given("runs"), report, unknown)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ class Study:
       return grid(build, axes, task_draw=draw)
     except InvalidSetting as error:
       flag = chosen.flag_of(error.setting)
-      raise InvalidSetting(flag, error.got, error.takes) from error
+      raise type(error)(flag, error.got, error.takes) from error
 
 
 def main(study: Study) -> None:

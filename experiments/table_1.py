@@ -27,7 +27,7 @@ from sepfx.analysis.exponent_figures import draw_exponents
 from sepfx.errors import InvalidSetting, require
 
 from . import command_line
-from .report import Report, leave
+from .report import Report, given, leave
 
 flags.DEFINE_list("runs", [], "Directories of runs that have a summary.json.")
 FLAGS = flags.FLAGS
@@ -182,7 +182,6 @@ def report() -> Report:
   if missing(rows):
     text.append(f"No run: {'; '.join(missing(rows))}.")
   return Report(
-    settings={"runs": FLAGS.runs},
     rows=rows,
     summary={"rows": rows, "missing": missing(rows)},
     figures={"figure": draw_exponents(rows, _TASKS)},
@@ -192,7 +191,7 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("table_1", report, unknown)
+  leave("table_1", given("runs"), report, unknown)
 
 
 if __name__ == "__main__":

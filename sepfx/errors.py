@@ -28,6 +28,10 @@ class InvalidSetting(ValueError):
     return f"got {shown}, takes {self.takes}"
 
 
+class UnknownSetting(InvalidSetting):
+  """Nothing has a setting of this name."""
+
+
 def require(condition: bool, setting: str, got: object, takes: str) -> None:
   """Raises `InvalidSetting(setting, got, takes)` unless `condition` holds."""
   if not condition:

@@ -40,6 +40,9 @@ _CHECKPOINT_SECONDS = 300.0
 _FILE_COLUMNS = 160
 # Settings in which a call may ask for more than what stands in its directory.
 _GROWING = ("models", "lengths", "axes", "num_trials")
+# Settings of a protocol that may be larger then: they change no trial but how long it may
+# last.
+_BUDGETS = ("max_samples", "max_steps")
 
 
 def measure(
@@ -66,8 +69,9 @@ def measure(
   With a `directory` it leaves there what a study leaves in its `--output_dir`: the same
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
-  lengths, values of an axis or trials; where it asks for fewer trials than an earlier
-  one, all of that one's are measured. A probe is known by the names of its values alone:
+  lengths, values of an axis or trials, or a protocol with a larger budget: trials that
+  spent theirs go on. Where it asks for fewer trials than an earlier one, all of that
+  one's are measured. A probe is known by the names of its values alone:
   one that has changed takes other names, or another directory.
 
   On CPUs each core is a device, if JAX has not been used before the call.
@@ -265,11 +269,12 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
   for cell in plan.cells:  # before the directory says that it is of this call
     cell.trial.task.check_draw(cell.seeds(settings["seed"], count).task)
   probed = {c.name: probes_lib.value_names(plan.probe, c.trial) for c in plan.cells}
-  fixed = {name: own for name, own in settings.items() if name not in _GROWING}
-  identity = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+  fixed = json.dumps(_fixed(settings), sort_keys=True)
+  identity = hashlib.sha256(fixed.encode()).hexdigest()
   with _opened(directory) as there, _Interrupts(plan.console) as interrupts:
     if there.stored is not None:
       settings = _grown(there.stored["settings"], settings, there.path)
+      _check_budget(there.stored["settings"], plan.cells, settings)
       plan = plan._replace(settings=settings)
     files = begun(
       there,
@@ -330,9 +335,11 @@ def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str
     InvalidSetting: if another call has written it, or one with what is not asked for now.
   """
   here = json.loads(json.dumps(here))
-  fixed = [name for name in here if name not in _GROWING]
+  old = _fixed(there)
   differing = [
-    text for name in fixed for text in _differences(name, there.get(name), here[name])
+    text
+    for name, new in _fixed(here).items()
+    for text in _differences(name, old.get(name), new)
   ]
   takes = "an empty directory or one of the same call; this one differs in "
   require(not differing, "directory", str(path), takes + ", ".join(differing))
@@ -349,6 +356,26 @@ def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str
   takes = "all that stands in the directory, and more; it has other "
   require(not lacking, "directory", str(path), takes + ", ".join(lacking))
   return {**here, "num_trials": max(there["num_trials"], here["num_trials"])}
+
+
+def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Those of a call that another one on its directory cannot change."""
+  fixed = {name: own for name, own in settings.items() if name not in _GROWING}
+  own = settings.get("protocol")
+  if isinstance(own, Mapping):
+    fixed["protocol"] = {name: own[name] for name in own if name not in _BUDGETS}
+  return fixed
+
+
+def _check_budget(there: Mapping, cells: Sequence[Cell], here: Mapping) -> None:
+  """Refuses a smaller budget, and a larger one where trials use all of it."""
+  old, new = there["protocol"], here["protocol"]
+  to_end = any(cell.trial.run_to_end for cell in cells)
+  for name in _BUDGETS if isinstance(new, Mapping) else ():
+    if name in new and (new[name] < old[name] or (to_end and new[name] > old[name])):
+      takes = f"{old[name]}, as in the directory"
+      takes += ": its trials run to the end of it" if to_end else ", or more"
+      raise InvalidSetting(name, new[name], takes)
 
 
 def _differences(name: str, old: Any, new: Any) -> list[str]:

@@ -68,6 +68,11 @@ def test_the_program_end_to_end(tmp_path):
   for own in summary["lengths"]:
     assert own["least_squared_norm"] < own["slots_squared_norm"]
   assert (tmp_path / "figure.png").exists()
+  before = (tmp_path / "summary.json").read_bytes()
+  other = run(*small, "--draws=4", f"--output_dir={tmp_path}")
+  assert other.returncode == 2
+  assert "this one differs in draws (there 3, here 4)" in other.stderr
+  assert (tmp_path / "summary.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,46 @@ def test_a_call_goes_on_and_grows(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_larger_budget(tmp_path):
+  short, long = (
+    dataclasses.replace(
+      quick.args[3], thresholds=(0.95,), optimizer=AdamW(0.03), max_samples=8 * steps
+    )
+    for steps in (8, 60)
+  )
+
+  def call(protocol, **options):
+    return sepfx.measure(
+      *quick.args[:3], protocol, num_trials=4, progress=False, **options
+    )
+
+  before = call(short, directory=tmp_path)
+  assert set(before.table["outcome"]) == {"reached", "censored"}
+  again = Counted()
+  grown = call(long, directory=tmp_path, watchers=[again])
+  of_trials = before.where(before.table["outcome"] == "censored").names()
+  assert again.number == len(of_trials)
+  whole = call(long)
+  np.testing.assert_array_equal(grown.table, whole.table)
+  assert grown.settings == json.loads(json.dumps(whole.settings))
+  with pytest.raises(InvalidSetting, match="max_samples: got 64, takes 480, as in the "):
+    call(short, directory=tmp_path)
+
+
+def test_a_budget_that_is_always_spent_does_not_grow(tmp_path):
+  def call(steps):
+    protocol = ERM(max_steps=steps, check_every=1, num_test=20, run_to_end=True)
+    return sepfx.measure(
+      SparseBoolean(sparsity=1), "ffn:hidden_widths=4", 4, protocol,
+      axes={"sample_size": [8]}, num_trials=1, progress=False, directory=tmp_path,
+    )  # fmt: skip
+
+  call(2)
+  with pytest.raises(InvalidSetting, match="max_steps: got 3, takes 2, as in the "):
+    call(3)
+
+
+@pytest.mark.slow
 def test_interrupted_by_ctrl_c(tmp_path):
   once = iter([lambda: os.kill(os.getpid(), signal.SIGINT)])
   stopped = Counted(lambda: next(once, lambda: None)())

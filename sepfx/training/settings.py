@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, UnknownSetting, require
 from sepfx.models import has_field, with_fields
 from sepfx.training.trials import Trial
 
@@ -45,10 +45,9 @@ def with_setting(trial: Trial, name: str, value: Any) -> Trial:
   ]
   if len(owners) != 1:
     among = ", ".join(f"{part}.{field}" for part in owners)
-    takes = f"a prefix that says which is meant: {among}"
     if not owners:
-      takes = f"a field of {_described(trial, prefix)}"
-    raise InvalidSetting(name, value, takes)
+      raise UnknownSetting(name, value, f"a field of {_described(trial, prefix)}")
+    raise InvalidSetting(name, value, f"a prefix that says which is meant: {among}")
   (part,) = owners
   if part == "model":
     return dataclasses.replace(trial, model=with_fields(trial.model, {field: value}))
