@@ -120,7 +120,11 @@ def _printed(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
       f"{row['recurrent_samples']:.2g}", f"{row['slots_squared_norm']:.3g}",
       f"{row['least_squared_norm']:.2g}", f"{row['memorised_samples']:.2g}",
     )  # fmt: skip
-  return [table]
+  text = (
+    "At least: the least squared norm of a network of this risk (Proposition 8). "
+    "Memorised below that: labels that a network of that norm can memorise."
+  )
+  return [table, text]
 
 
 def report() -> Report:
