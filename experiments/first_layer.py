@@ -117,8 +117,8 @@ def table(summary: dict) -> list[Any]:
   return [
     shown, *lines,
     "Risk: mean [95% interval] over trials. Own floor, 1 - n/(N d) and worst u: the "
-    "floor of Theorem 6 for the trials' own u, on average over u, and for the u that makes "
-    "it highest. Trials below: those whose risk is below the "
+    "floor of Theorem 6 for the own u of trials, on average over u, and for the u that "
+    "makes it highest. Trials below: those whose risk is below the "
     "floor of their own u. Below: standard errors by which the risk at W V of a trial is "
     "below that floor, at most. Predictor off: largest "
     "distance of E(y | u, t, V x) from it, in standard errors. Gradient: ||grad_W|| / "
