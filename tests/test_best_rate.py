@@ -91,7 +91,7 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   found = summary_of(Records(renamed, coordinates, {}), "token_dim", unknowns=30.0)
   json.dumps(found, allow_nan=False)
   assert {e["information"] for e in found["best"]} == {15.0}  # half of them, below 0.5
-  label = "any learner: q d (1 - MSE) labels, 15 to 15 prompts"
+  label = "any learner: q d (1 - MSE) labels, 15 prompts"
   figure = best_figures.best_rates(found)
   axis, _ = figure.axes
   (line,) = (own for own in axis.get_lines() if own.get_linestyle() == ":"

@@ -1,13 +1,15 @@
 """Figures of records against what they must show."""
 
 import dataclasses
+import itertools
 
+import matplotlib.colors
 import matplotlib.figure
 import numpy as np
 import pytest
 
 from sepfx.analysis import Level, figures, looks
-from sepfx.analysis.figures import label_logarithmic
+from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.errors import InvalidSetting
 from tests.test_analysis import (
   BUDGET,
@@ -233,6 +235,135 @@ def test_a_model_has_its_colour_whatever_stands_beside_it():
   every = looks.styles_of([*rates, "transformer", *"abcdefg"]).values()
   shown = [(s["color"], s["marker"], s["fillstyle"]) for s in every]
   assert len(set(shown)) == len(shown) == 28
+
+
+def test_further_series_of_a_model_keep_its_colour():
+  names = ["transformer", "transformer, lr=0.001", "ffn", "ffn, lr=0.001", "mine:Mixer"]
+  styles = looks.styles_of(names)
+  assert looks.styles_of(reversed(names)) == styles
+  for model in ("transformer", "ffn"):
+    own, further = styles[model], styles[f"{model}, lr=0.001"]
+    assert further["color"] == own["color"]
+    assert further["marker"] == own["marker"]
+    assert further["fillstyle"] != own["fillstyle"]
+    assert further["linestyle"] != own["linestyle"]
+  colours = {styles[model]["color"] for model in ("transformer", "ffn")}
+  assert styles["mine:Mixer"]["color"] not in colours
+
+
+@pytest.mark.parametrize(
+  "names",
+  [
+    ["lstm", "deep_transformer", "dense_transformer", "lstm, lr=0.1", "lstm, lr=1"],
+    [f"gru, lr={rate}" for rate in range(7)] + ["min_gru"],
+    ["lru", "lru, lr=0.1", "dense_convolution", "dense_convolution, lr=0.1"],
+  ],
+)
+def test_series_that_share_a_colour_have_different_dashes(names):
+  styles = looks.styles_of(names).values()
+  for colour in {style["color"] for style in styles}:
+    dashes = [style["linestyle"] for style in styles if style["color"] == colour]
+    assert len(set(dashes)) == len(dashes)
+
+
+def test_numbers_have_colours_from_dark_to_light_that_are_no_models():
+  styles = looks.styles_of_numbers([16, 4, 8, 4])
+  assert list(styles) == [4, 8, 16]
+  light = [np.sum(matplotlib.colors.to_rgb(own["color"])) for own in styles.values()]
+  assert light == sorted(light)
+  assert {own["color"] for own in styles.values()}.isdisjoint(
+    style["color"] for style in looks.STYLES
+  )
+  assert len({own["marker"] for own in styles.values()}) == 3
+
+
+def test_arrows_lie_clear_of_the_exponents():
+  rows = [
+    ("qstr", model, length, trial, 0.7, n, "censored" if n == BUDGET else "reached")
+    for model, factor in zip("abcdef", (30, 28, 26, 62.5, 22, 20), strict=True)
+    for length in (4, 8, 16)
+    for trial in range(3)
+    for n in [int(factor * length)]
+  ]
+  for style, width in (("screen", None), ("paper", 6.75)):
+    with looks.look(style, width):
+      records = as_records(rows)
+      figure = draw_records(records, summary_of(records), {})
+      figure.draw_without_rendering()
+      axis = figure.axes[0]
+      text = axis.get_legend().get_window_extent()
+      arrows = [l for l in axis.lines if "arrow" in str(l.get_marker())]
+      drawn = [l for l in arrows if len(l.get_xdata())]
+      assert len(drawn) == 2  # the trials' and the mean's
+      for line in drawn:
+        points = line.get_transform().transform(line.get_xydata().astype(float))
+        high = line.get_markersize() / 2 * figure.dpi / 72
+        assert max(y for _, y in points) + high < text.y0
+        assert max(y for _, y in points) + high < axis.bbox.y1
+
+
+def test_marks_lie_before_all_lines():
+  figure = draw(["reached", "censored", "diverged"], {})
+  lines = [l for l in figure.axes[0].lines if len(l.get_xdata())]
+  drawn = [l for l in lines if l.get_linestyle() not in ("None", "none")]
+  marks = [l for l in lines if str(l.get_marker()) in ("o", "s") and not l.get_alpha()]
+  arrows = [l for l in lines if "arrow" in str(l.get_marker())]
+  assert drawn
+  assert marks
+  assert max(l.zorder for l in drawn) < min(l.zorder for l in marks)
+  assert max(l.zorder for l in marks) < min(l.zorder for l in arrows)
+
+
+@pytest.mark.parametrize(
+  ("panels", "style", "width", "across"),
+  [
+    (4, "screen", None, 2),  # a square
+    (3, "screen", None, 3),
+    (3, "paper", None, 3),
+    (3, "paper", 3.3, 1),
+    (12, "paper", 3.3, 2),  # in one column they would be higher than a page
+    (1, "slides", None, 1),
+  ],
+)
+def test_panels_break_into_rows_where_the_figure_is_narrow(panels, style, width, across):
+  with looks.look(style, width):
+    figure, axes = looks.grid(panels, (4.4, 4.0))
+    assert len(axes) == len(figure.axes) == panels
+    assert axes[0].get_subplotspec().get_gridspec().ncols == across
+    least = {"screen": 4.0, "paper": 1.3, "slides": 4.0}[style]
+    assert looks.panel_of(axes[0])[1] >= least
+    if style == "paper":
+      assert figure.get_figwidth() == (width or 6.75)
+      assert figure.get_figheight() <= 9
+
+
+@pytest.mark.parametrize(
+  ("text", "room", "lines"),
+  [
+    ("a short one", 3, ["a short one"]),
+    ("number of components k", 1.4, ["number of", "components k"]),
+    (r"the $W_Q^\top W_K$ of it", 0.9, [r"the $W_Q^\top W_K$", "of it"]),
+    ("success:\ntransformer", 3, ["success:", "transformer"]),
+  ],
+)
+def test_long_names_are_broken_between_words(text, room, lines):
+  assert looks.wrap(text, room).split("\n") == lines
+
+
+@pytest.mark.parametrize("width", [6.75, 3.3])
+def test_labels_of_places_do_not_touch(width):
+  with looks.look("paper", width):
+    figure, axes = looks.grid(3, (4.4, 4.0), room=1)
+    for axis in axes:
+      axis.plot([2, 64], [1, 2])
+      axis.set_xscale("log")
+      label_places(axis.xaxis, [2, 4, 8, 12, 16, 24, 28, 30, 32, 48, 64])
+    figure.draw_without_rendering()
+    texts = [text for text in axes[0].get_xticklabels() if text.get_text()]
+    assert len(texts) > 3
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+    assert len(axes[0].get_xticks()) == 11
 
 
 def test_two_places_show_no_exponent():

@@ -231,6 +231,11 @@ def test_smallest_width_that_was_tried_may_do():
   assert 0 < entry["c"] < 3
 
 
+def legend_of(figure):
+  (legend,) = figure.legends
+  return [text.get_text() for text in legend.get_texts()]
+
+
 def test_figure_shows_what_was_found():
   summary = summarise_widths(records_of(RISKS))
   figure = draw_widths(summary)
@@ -243,9 +248,10 @@ def test_figure_shows_what_was_found():
   drawn = [line.get_ydata() for line in axis.get_lines()]
   np.testing.assert_allclose(drawn[0], [np.sqrt(32), 8])
   assert [list(y) for y in drawn if 10.0 in y] == [[10.0]]  # 1.25 * 8: one did not at 8
-  (legend,) = [a.get_legend() for a in figure.axes if not a.get_title()]
-  names = [text.get_text() for text in legend.get_texts()]
-  assert names[1] == "simple-1STR, gru"
+  names = legend_of(figure)
+  assert names[:2] == ["N = 4", "N = 8"]
+  shown = [name for name in names if name.partition(": ")[0].endswith("1STR, gru")]
+  assert shown[1] == "simple-1STR, gru"
   assert "1STR: some trials not at the largest width" in names
   assert "simple-1STR: some trials not at the largest width" not in names
   # 8.3 and 15.1 numbers, of which the networks at N = 4 and 8 with a risk of 0.5 have 8.
@@ -256,11 +262,9 @@ def test_figure_shows_what_was_found():
 
 def test_legend_names_what_is_drawn_alone():
   risks = {("simple_qstr", "gru", N, units): [0.01] for N in (4, 8) for units in (2, 4)}
-  figure = draw_widths(summarise_widths(records_of(risks)))
-  (legend,) = [
-    a.get_legend() for a in figure.axes if not a.get_title() and a.get_legend()
-  ]
-  (text,) = [text.get_text() for text in legend.get_texts()]
+  names = legend_of(draw_widths(summarise_widths(records_of(risks))))
+  assert names[:2] == ["N = 4", "N = 8"]
+  (text,) = [name for name in names[2:] if not name.startswith("$c$ of ")]
   assert text.startswith("simple-1STR, gru")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from experiments import table_1
 from sepfx import InvalidSetting
+from sepfx.analysis import looks
 from sepfx.analysis.exponent_figures import draw_exponents
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -143,7 +144,8 @@ def test_intervals_are_drawn_where_they_are():
   first, second = figure.axes
   shown = [text.get_text() for text in figure.legends[0].get_texts()]
   assert shown == [
-    "recurrent", "hollow: some n are bounds, or coarse", "0.5, the border of the verdicts"
+    "recurrent: gru", "hollow: some n are bounds, or coarse",
+    "0.5, the border of the verdicts",
   ]  # fmt: skip
   assert (first.get_title(), second.get_title()) == ("A", "B")
   drawn = [line.get_xdata() for line in first.get_lines()]
@@ -152,6 +154,10 @@ def test_intervals_are_drawn_where_they_are():
   points = [line for line in second.get_lines() if list(line.get_xdata()) == [2.0]]
   assert [line.get_fillstyle() for line in points] == ["none"]
   assert first.get_lines()[0].get_fillstyle() == "full"
+  # The model has its own colour and marker, whatever the column.
+  style = looks.styles_of(["gru"])["gru"]
+  for line in (first.get_lines()[0], *points):
+    assert (line.get_color(), line.get_marker()) == (style["color"], style["marker"])
   assert not any(1.0 in list(line.get_xdata()) for line in second.get_lines())
   assert [t.get_text() for t in first.get_yticklabels()] == ["gru, below 0.7"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.figure
 import matplotlib.lines
-import matplotlib.ticker
 import numpy as np
 
 from sepfx.analysis.best_summary import RATE
@@ -15,14 +15,15 @@ from sepfx.analysis.figures import (
   BOUND,
   aside,
   draw_arrows,
-  label_logarithmic,
+  handle_of,
   legend_below,
   line_with_intervals,
 )
 from sepfx.analysis.levels import Level
-from sepfx.analysis.looks import inches, styles_of
+from sepfx.analysis.looks import columns, fit_labels, inches, points, styles_of
 from sepfx.analysis.series import label_of
 from sepfx.analysis.summary import at_level
+from sepfx.analysis.ticks import label_logarithmic, label_places
 
 # The rate that all architectures are trained at in the publication.
 PUBLISHED_RATE = 1e-3
@@ -37,24 +38,31 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     summary: of `sepfx.analysis.best_summary.summarise_best`.
 
   Returns:
-    A column for each level. Above, n at the best rate with its interval, and faint, n at
-    the published rate; an arrow up where an n is a lower bound, since trials spent their
-    budget; one down where it is an upper bound, since the rate is at an edge of those
-    tried. Below, the best rate, hollow at an edge. Against another axis than the length,
-    dotted, the prompts that any learner needs, where that is known: on average over
-    links, and in the legend where they lie below the axis.
+    Two panels for each level. Above, n at the best rate with its interval, and faint, n
+    at the published rate; an arrow up where an n is a lower bound, since trials spent
+    their budget; one down where it is an upper bound, since the rate is at an edge of
+    those tried. Below, the best rate, hollow at an edge. Against another axis than the
+    length, dotted, the prompts that any learner needs, where that is known: on average
+    over links, and in the legend where they lie below the axis.
   """
   levels = [Level(**own) for own in summary["levels"]]
   against = summary["against"]
   names = list(dict.fromkeys(entry["series"] for entry in summary["best"]))
   styles = styles_of(names)
+  across = columns(len(levels), len(levels), 1.25)
+  down = -(-len(levels) // across)
   figure = matplotlib.figure.Figure(
-    figsize=inches(6.4 * len(levels), 7.2), layout="constrained"
+    figsize=inches(6.4 * across, 7.2 * down), layout="constrained"
   )
-  axes = figure.subplots(
-    2, len(levels), squeeze=False, height_ratios=(3, 1.2), sharex="col"
-  )
-  for level, upper, lower in zip(levels, *axes, strict=True):
+  axes = figure.subplots(2 * down, across, squeeze=False, height_ratios=(3, 1.2) * down)
+  pairs = zip(axes[::2].ravel(), axes[1::2].ravel(), strict=True)
+  for level, (upper, lower) in itertools.zip_longest(levels, pairs):
+    if level is None:  # a place left over
+      upper.set_axis_off()
+      lower.set_axis_off()
+      continue
+    lower.sharex(upper)
+    upper.tick_params(labelbottom=False)
     best = at_level(summary["best"], level)
     cells = at_level(summary["cells"], level)
     places = np.array(sorted({entry[against] for entry in best}))
@@ -73,8 +81,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       _draw_rates(lower, own, against, shift, style)
     for axis in (upper, lower):
       axis.set(xscale="log", yscale="log")
-      axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
-      axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+      label_places(axis.xaxis, places)
       axis.grid(alpha=0.25)
     _leave_room(upper)
     if against != "length":
@@ -83,11 +90,11 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       upper.set_xlim(places[0] / 1.2, places[0] * 1.2)
     tried = sorted({cell[RATE] for cell in cells})
     lower.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
-    lower.set_yticks(tried, [f"{rate:g}" for rate in tried])
-    lower.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    label_places(lower.yaxis, tried)
     upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
     label_logarithmic(upper.yaxis)
     lower.set(xlabel=label_of(against), ylabel="best learning rate")
+  fit_labels(figure)
   figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
   return figure
@@ -118,8 +125,9 @@ def _leave_room(axis) -> None:
 def _draw_faintly(figure, axis, cells, against, shift, style) -> None:
   x = shift([cell[against] for cell in cells])
   axis.plot(
-    x, [cell["mean"] for cell in cells], **style, linewidth=1, markersize=4, alpha=0.3
-  )
+    x, [cell["mean"] for cell in cells], **style, alpha=0.3,
+    linewidth=points(1), markersize=points(4),
+  )  # fmt: skip
   spent = [cell for cell in cells if cell["restricted"]]
   x, n = shift([cell[against] for cell in spent]), [cell["mean"] for cell in spent]
   draw_arrows(figure, axis, x, n, {**BOUND, "alpha": 0.3}, style["color"], points=24)
@@ -129,31 +137,29 @@ def _draw_rates(axis, entries, against, shift, style) -> None:
   known = [entry for entry in entries if entry[RATE] is not None]
   x, rates = shift([e[against] for e in known]), [e[RATE] for e in known]
   line = {k: style[k] for k in ("color", "linestyle")}
-  axis.plot(x, rates, **line, linewidth=1)
+  axis.plot(x, rates, **line, linewidth=points(1))
   for at, entry in zip(x, known, strict=True):
     face = "white" if entry["edge"] else style["color"]
     axis.plot(
-      [at], [entry[RATE]], linestyle="none", marker=style["marker"], markersize=6,
+      [at], [entry[RATE]], linestyle="none", marker=style["marker"], markersize=points(6),
       color=style["color"], markerfacecolor=face,
     )  # fmt: skip
 
 
 def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
-  def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
-    return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
-
-  handles = [handle(name, **style, linewidth=2) for name, style in styles.items()]
-  handles.append(handle("mean and 95% interval", marker="|", markersize=10))
+  handles = [handle_of(name, **style, linewidth=2) for name, style in styles.items()]
+  handles.append(handle_of("mean and 95% interval", marker="|", markersize=10))
   rates = {cell[RATE] for cell in summary["cells"]}
   if any(np.isclose(rate, PUBLISHED_RATE) for rate in rates):
     label = f"at the published rate, {PUBLISHED_RATE:g}"
-    handles.append(handle(label, alpha=0.3, linewidth=1))
+    handles.append(handle_of(label, alpha=0.3, linewidth=1))
   needed = [e["information"] for e in summary["best"] if e["information"]]
   if summary["against"] != "length" and needed:
-    label = f"any learner: q d (1 - MSE) labels, {min(needed):.2g} to {max(needed):.2g}"
-    handles.append(handle(f"{label} prompts", **_INFORMATION))
+    ends = dict.fromkeys(f"{own:.2g}" for own in (min(needed), max(needed)))
+    label = f"any learner: q d (1 - MSE) labels, {' to '.join(ends)}"
+    handles.append(handle_of(f"{label} prompts", **_INFORMATION))
   if any(entry["restricted"] for entry in summary["best"]):
-    handles.append(handle("lower bound: trials spent their budget", **BOUND))
+    handles.append(handle_of("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):
-    handles.append(handle("upper bound: rate at an edge (hollow below)", **_EDGE))
+    handles.append(handle_of("upper bound: rate at an edge (hollow below)", **_EDGE))
   return handles

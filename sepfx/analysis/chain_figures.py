@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib
 import matplotlib.axes
 import matplotlib.figure
 import numpy as np
+from matplotlib.ticker import FixedLocator
 
-from sepfx.analysis.looks import STYLES, inches
+from sepfx.analysis.looks import fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.series import series
 from sepfx.analysis.success_figures import draw_critical, draw_fractions
 from sepfx.ensembles import Records
@@ -32,22 +32,19 @@ def chains(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Fi
     the steps, a mark for each trial of several steps.
   """
   names = list(dict.fromkeys(entry["series"] for entry in summary["critical"]))
-  rows = -(-(len(names) + 2) // 2)
-  figure = matplotlib.figure.Figure(figsize=inches(11, 4.4 * rows), layout="constrained")
-  axes = figure.subplots(rows, 2, squeeze=False).ravel()
+  figure, axes = grid(len(names) + 2, (5.5, 4.4), most=2, room=2)
   for axis, name in zip(axes, names, strict=False):
     draw_fractions(axis, name, summary)
     axis.set_xlabel("strings n")
-    axis.set_title(name)
-  critical, errors, *rest = axes[len(names) :]
+    axis.set_title(f"success, {name}")
+  critical, errors = axes[len(names) :]
   both = _with_labels(summary)
   draw_critical(
     figure, critical, list(dict.fromkeys(c["series"] for c in both["critical"])), both
   )
   critical.set_ylabel("strings or labels at which half succeed")
   _draw_errors(errors, records, summary)
-  for axis in rest:
-    axis.set_axis_off()
+  fit_labels(figure)
   return figure
 
 
@@ -86,8 +83,7 @@ def _draw_errors(
   }
   own = dict(zip(map(records.name_of, records.table), names, strict=True))
   lengths = sorted({length for (_, length), unit in units.items() if unit > 1})
-  colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(lengths)))
-  for k, (length, colour) in enumerate(zip(lengths, colours, strict=True)):
+  for length, style in styles_of_numbers(lengths).items():
     found = [
       (row["union_bound"], row["chain_error"])
       for row in records.probes
@@ -95,14 +91,23 @@ def _draw_errors(
     ]
     bound, error = np.array(found).T
     axis.plot(
-      bound, error, linestyle="none", marker=STYLES[k % len(STYLES)]["marker"],
-      color=colour, markersize=5, alpha=0.7, label=f"T = {length}",
-    )  # fmt: skip
+      bound,
+      error,
+      **{**style, "linestyle": "none"},
+      markersize=points(5),
+      alpha=0.7,
+      label=f"T = {length}",
+    )
   line = np.geomspace(_SMALLEST, 1, 50)
-  axis.plot([0, *line], [0, *line], color="black", linewidth=0.8, label="bound attained")
-  axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
+  axis.plot(
+    [0, *line], [0, *line], color="black", linewidth=points(0.8), label="bound attained"
+  )
+  axis.axhline(0.5, color="black", linewidth=points(0.8), linestyle=":")
   for scale in (axis.set_xscale, axis.set_yscale):
     scale("symlog", linthresh=_SMALLEST)
+  # Every second power: labels of all would touch where the panel is narrow.
+  for side in (axis.xaxis, axis.yaxis):
+    side.set_major_locator(FixedLocator([0, 1e-4, 1e-2, 1]))
   axis.set_ylim(-_SMALLEST / 2, 1)
   axis.set_xlim(-_SMALLEST / 2, None)
   axis.set(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from matplotlib.ticker import MaxNLocator
 
-from sepfx.analysis.looks import STYLES, inches
+from sepfx.analysis.looks import STYLES, columns, inches, points
 from sepfx.models import ChannelTransformer
 from sepfx.probes.attention import first_attention, matched
 from sepfx.tasks.fourier import Spectrum, parities
@@ -133,15 +133,20 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
     Attention; the rows nearest to the planted sets above what is uniform on these sets,
     in shades that end there; and the MLP's response with what those rows read.
   """
-  made = matplotlib.figure.Figure(
-    figsize=inches(12.5, 3.9 * len(trials)), layout="constrained"
-  )
+  wide = columns(3, 3, 1.25) == 3  # else panels stand below one another
+  size = inches(12.5, 3.9 * len(trials)) if wide else inches(4.2, 11 * len(trials))
+  made = matplotlib.figure.Figure(figsize=size, layout="constrained")
   lines = made.subfigures(len(trials), 1, squeeze=False)[:, 0]
   for part, (title, own) in zip(lines, trials, strict=True):
     part.suptitle(title, fontsize="medium")
-    panels = part.subplot_mosaic(
-      [["all", "rows", "mlp"], ["all", "sets", "mlp"]], width_ratios=(1, 0.9, 1.5)
-    )
+    if wide:
+      panels = part.subplot_mosaic(
+        [["all", "rows", "mlp"], ["all", "sets", "mlp"]], width_ratios=(1, 0.9, 1.5)
+      )
+    else:
+      panels = part.subplot_mosaic(
+        [["all"], ["rows"], ["sets"], ["mlp"]], height_ratios=(2, 1, 1, 2)
+      )
     names = [f"$S_{i + 1}$" for i in range(len(own.sets))]
     T, most = own.sets.shape[1], 1 / own.sets.sum(axis=1).min()
     image = panels["all"].imshow(own.attention, cmap="Greys", vmin=0, vmax=1)
@@ -172,13 +177,13 @@ def figure(trials: Sequence[tuple[str, Learned]]) -> matplotlib.figure.Figure:
 
 
 def _draw_response(axis: Any, own: Learned, names: Sequence[str]) -> None:
-  axis.plot(own.grid, own.response, color="black", linewidth=1)
+  axis.plot(own.grid, own.response, color="black", linewidth=points(1))
   for i, (name, style) in enumerate(zip(names, STYLES, strict=False)):
     heights = np.interp(own.channel[:, i], own.grid, own.response)
     for odd in (0, 1):
       part = own.ones[:, i] % 2 == odd
       axis.plot(
-        own.channel[part, i], heights[part], linestyle="none", markersize=5,
+        own.channel[part, i], heights[part], linestyle="none", markersize=points(5),
         marker=style["marker"], color=style["color"], alpha=0.5,
         markerfacecolor="none" if odd else style["color"],
         label=None

@@ -8,10 +8,8 @@ from typing import Any
 import matplotlib
 import matplotlib.artist
 import matplotlib.axes
-import matplotlib.axis
 import matplotlib.figure
 import matplotlib.lines
-import matplotlib.ticker
 import matplotlib.transforms
 import numpy as np
 
@@ -19,6 +17,7 @@ from sepfx.analysis import looks
 from sepfx.analysis.levels import Level
 from sepfx.analysis.series import label_of, series, typeset
 from sepfx.analysis.summary import at_level, of_level
+from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
 
 # Arrows on trials that spent their budget, and on means that such trials are part of.
@@ -29,21 +28,29 @@ _NOT_REACHED: Mapping[str, Any] = {
 }
 BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 
-# What a label of an axis takes, in inches at type of 10 points.
-_LABEL_WIDTH, _LABEL_HEIGHT = 0.45, 0.26
-_MAX_COLUMNS = 3
 # Width and height of a panel that is as wide as it likes, in inches.
 _PANEL = (4.6, 4.0)
+_MAX_COLUMNS = 3
 _MAX_LEGEND_COLUMNS = 4
-# Room in a legend, in inches at type of 10 points.
-_HANDLE_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.08, 0.21
+# What a legend takes beside its longest name, and around it, in inches at type of 10
+# points.
+_HANDLE_INCHES, _AROUND_INCHES = 0.6, 0.15
 # Exponents that a panel has room for, and from how many on they stand in two columns.
 _MOST_EXPONENTS, _ONE_COLUMN = 12, 4
-# A line of the smallest type, in inches at 10 points; and the share of a panel's height
-# that its axes have.
-_SMALL_LINE_INCHES, _INSIDE = 0.14, 0.75
+# A line of the smallest type and a letter of it, what a marker takes, and all that stands
+# beside the axes of a panel, in inches at 10 points; the share of a panel's height that
+# its axes have, and the share of that which exponents may take.
+_SMALL_LINE_INCHES, _SMALL_LETTER_INCHES, _MARKER_INCHES = 0.14, 0.055, 0.25
+_BESIDE_INCHES, _INSIDE, _FOR_EXPONENTS = 0.75, 0.75, 0.33
+# Width of a panel, in the same inches, that has room for where the exponents are.
+_SENTENCE_INCHES = 3.0
+# What arrows above a point take, in inches at 10 points.
+_ARROW_INCHES = 0.5
 # Fewer values of x give no exponent that is shown: two would always lie on a line.
 LEAST_PLACES = 3
+
+# Marks lie before lines, and arrows before marks.
+_MARKS, _ARROWS = 2.5, 2.6
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -77,12 +84,9 @@ def sample_complexity(
   published = {key: points for key, points in published.items() if key[0] in names}
   styles = looks.styles_of(names.tolist())
   panels = len(levels) + bool(records.all_curves)
-  columns = looks.columns(panels, _MAX_COLUMNS)
-  rows = -(-panels // columns)
-  figure = matplotlib.figure.Figure(
-    figsize=looks.inches(_PANEL[0] * columns, _PANEL[1] * rows), layout="constrained"
-  )
-  axes = figure.subplots(rows, columns, squeeze=False).ravel()
+  # Exponents of many series stand in two columns above the data.
+  room = 1.8 if len(styles) > _ONE_COLUMN else 1.25
+  figure, axes = looks.grid(panels, _PANEL, _MAX_COLUMNS, room)
   for axis, level in zip(axes, levels, strict=False):
     chosen = of_level(records, level, uniform_risk)
     cells = at_level(summary["cells"], level)
@@ -99,13 +103,13 @@ def sample_complexity(
       if not level.of_uniform:
         _draw_published(axis, published.get((name, level.value), ()), style)
     _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
-    _write_exponents(axis, exponents, styles, figure.get_figheight() / rows)
+    above = np.any(records.table["outcome"][chosen] != "reached")
+    _write_exponents(axis, exponents, styles, _ARROW_INCHES * bool(above))
     label_logarithmic(axis.yaxis)
   if records.all_curves:
     last = axes[len(levels)]
     _draw_losses(last, records, names, levels, uniform_risk, styles, against)
-  for axis in axes[panels:]:
-    axis.set_axis_off()
+  looks.fit_labels(figure)
   legend_below(figure, _legend(styles, records, published, summary["cells"]))
   return figure
 
@@ -113,22 +117,62 @@ def sample_complexity(
 def legend_below(
   figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.artist.Artist]
 ) -> None:
-  """Adds a legend below the panels, in as many columns as the longest name leaves.
+  """Adds a legend below the panels, in as many columns as there is room for.
 
-  It makes the figure higher, and leaves the panels their size.
+  It makes the figure higher, and leaves the panels their size. Names that are longer
+  than the figure is wide are broken.
   """
-  longest = max(len(str(handle.get_label())) for handle in handles)
-  inches = looks.points(_HANDLE_INCHES + _LETTER_INCHES * longest)
-  columns = min(max(int(figure.get_figwidth() // inches), 1), _MAX_LEGEND_COLUMNS)
-  lines = -(-len(handles) // columns)
-  figure.set_figheight(figure.get_figheight() + looks.points(_LINE_INCHES) * (lines + 1))
-  figure.legend(
-    handles=handles,
-    loc="outside lower center",
-    ncols=columns,
-    frameon=False,
-    fontsize=looks.points(10) * min(1.0, figure.get_figwidth() / inches),
+  _fitting_legend(
+    figure, handles, figure.get_figwidth(), figure, {"loc": "outside lower center"}
   )
+
+
+def legend_under(
+  axis: matplotlib.axes.Axes,
+  handles: Sequence[matplotlib.artist.Artist],
+  below: float = 0.5,
+) -> None:
+  """Adds a legend under one panel, as `legend_below` does under all.
+
+  Args:
+    axis: of the panel.
+    handles: what is shown, with labels.
+    below: how far under the axes it begins, in inches at type of 10 points: beyond the
+      labels of ticks and the axis' name.
+  """
+  figure = axis.figure.figure
+  under = matplotlib.transforms.ScaledTranslation(
+    0, -looks.points(below), figure.dpi_scale_trans
+  )
+  _fitting_legend(
+    axis,
+    handles,
+    looks.panel_of(axis)[0] - looks.points(_BESIDE_INCHES),
+    figure,
+    {
+      "loc": "upper center",
+      "bbox_to_anchor": (0.5, 0),
+      "bbox_transform": axis.transAxes + under,
+      "borderaxespad": 0,
+      "fontsize": "small",
+    },
+  )
+
+
+def _fitting_legend(owner, handles, width: float, figure, settings) -> None:
+  """A legend of at most this width; the figure grows by its height."""
+  room = width - looks.points(_HANDLE_INCHES)
+  labels = [looks.wrap(str(handle.get_label()), room) for handle in handles]
+  for columns in range(min(len(handles), _MAX_LEGEND_COLUMNS), 0, -1):
+    legend = owner.legend(
+      handles=handles, labels=labels, ncols=columns, frameon=False, **settings
+    )
+    box = legend.get_window_extent()
+    if box.width <= 0.98 * width * figure.dpi or columns == 1:
+      break
+    legend.remove()
+  taken = box.height / figure.dpi + looks.points(_AROUND_INCHES)
+  figure.set_figheight(figure.get_figheight() + taken)
 
 
 def aside(places: np.ndarray, logarithmic: bool, step: float):
@@ -206,7 +250,10 @@ def line_with_intervals(
   """
   x = shift(np.array([cell[against] for cell in cells], float))
   mean = np.array([cell["mean"] for cell in cells])
-  axis.plot(x, mean, **style, linewidth=looks.points(2))
+  # Marks lie before all lines, those of other series too.
+  marks = {**style, "linestyle": "none"}
+  axis.plot(x, mean, **{**style, "marker": ""}, linewidth=looks.points(2))
+  axis.plot(x, mean, **marks, zorder=_MARKS)
   for at, cell in zip(x, cells, strict=True):
     if cell["low"] is None:  # a single trial has no interval
       continue
@@ -228,7 +275,7 @@ def _draw_published(axis, points, style) -> None:
       [point[0] for point in points],
       [point[1] for point in points],
       linestyle=":",
-      linewidth=1,
+      linewidth=looks.points(1),
       color=style["color"],
       marker=style["marker"],
       markerfacecolor="white",
@@ -245,67 +292,56 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
     ylabel="training prompts n",
     title=title,
   )
-  axis.set_xticks(places, [f"{place:g}" for place in places.tolist()])
+  label_places(axis.xaxis, places)
   if len(places) == 1:  # or series that stand side by side would fill the panel
     (place,) = places.tolist()
     axis.set_xlim(*((place / 2, 2 * place) if logarithmic else (place - 1, place + 1)))
-  axis.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
   axis.grid(alpha=0.25)
 
 
-def _write_exponents(axis, exponents, styles, height: float) -> None:
+def _write_exponents(axis, exponents, styles, above: float) -> None:
   """Writes them above the data, each beside its series' marker.
 
   Args:
     axis: of the panel.
     exponents: a summary's.
     styles: of series by their names, all that the figure has.
-    height: of the panel, in inches.
+    above: what arrows need above the data, in inches at type of 10 points.
   """
   shown = [e for e in exponents if len(e["over"]) >= LEAST_PLACES]
-  if not shown:
-    return
-  handles = []
+  handles: list[matplotlib.artist.Artist] = []
   for e in shown:
     interval = "" if e["low"] is None else f" [{e['low']:.2f}, {e['high']:.2f}]"
     marks = {**styles[e["series"]], "linestyle": "none"}
     text = f"{e['c']:.2f}{interval}{', coarse' * e['coarse']}"
     handles.append(matplotlib.lines.Line2D([], [], **marks, label=text))
-  title = rf"$c$ of $n \sim {typeset(shown[0]['against'])}^c$"
+  width, height = looks.panel_of(axis)
   columns = 1 if len(handles) <= _ONE_COLUMN else 2
-  if len(handles) > _MOST_EXPONENTS:
-    handles, title = [], f"{title}: in summary.json"
-  # Room for them above the data: they must not cover it.
+  longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+  across = looks.points(_MARKER_INCHES + _SMALL_LETTER_INCHES * longest)
+  if columns * across > width - looks.points(_BESIDE_INCHES):
+    columns = 1
   lines = 1.5 + -(-len(handles) // columns)
-  share = lines * looks.points(_SMALL_LINE_INCHES) / (_INSIDE * height)
+  inside = _INSIDE * height
+  share = lines * looks.points(_SMALL_LINE_INCHES) / inside
+  if len(handles) > _MOST_EXPONENTS or share > _FOR_EXPONENTS:
+    handles, share = [], 1.5 * looks.points(_SMALL_LINE_INCHES) / inside
+  # Room for them above the data and its arrows: they must cover neither.
+  share = min(share * bool(shown) + looks.points(above) / inside, 0.6)
   low, high = axis.get_ylim()
-  axis.set_ylim(low, high * (high / low) ** (share / (1 - min(share, 0.6))))
+  axis.set_ylim(low, high * (high / low) ** (share / (1 - share)))
+  if not shown:
+    return
+  title = rf"$c$ of $n \sim {typeset(shown[0]['against'])}^c$"
+  if not handles and width < looks.points(_SENTENCE_INCHES):
+    return
   axis.legend(
-    handles=handles, title=title, ncols=columns, loc="upper left", frameon=False,
+    handles=handles, title=title if handles else f"{title}: in summary.json",
+    ncols=columns, loc="upper left", frameon=False,
     fontsize="x-small", title_fontsize="x-small", alignment="left",
     borderaxespad=0.2, handlelength=1, handletextpad=0.5, labelspacing=0.25,
     columnspacing=1,
   )  # fmt: skip
-
-
-def label_logarithmic(axis: matplotlib.axis.Axis) -> None:
-  """Labels a logarithmic axis of counts at 1, 2 and 5 times the powers of ten.
-
-  At the powers alone, or some of them, where further labels would collide.
-  """
-  low, high = axis.get_view_interval()
-  assert axis.axes is not None
-  box = axis.axes.get_window_extent().transformed(
-    axis.axes.figure.dpi_scale_trans.inverted()
-  )
-  upright = axis is axis.axes.yaxis
-  room = box.height / _LABEL_HEIGHT if upright else box.width / _LABEL_WIDTH
-  room = int(room / looks.points(1))
-  subs = (1, 2, 5) if 3 * np.log10(high / low) <= room else (1,)
-  locator = matplotlib.ticker.LogLocator(subs=subs, numticks=max(room, 2))
-  axis.set_major_locator(locator)
-  axis.set_major_formatter(matplotlib.ticker.FuncFormatter(_thousands))
-  axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def draw_arrows(
@@ -327,6 +363,7 @@ def draw_arrows(
     y,
     **{**arrow, "markersize": size},
     color=color,
+    zorder=_ARROWS,
     transform=matplotlib.transforms.offset_copy(
       axis.transData, figure, y=looks.points(points), units="points"
     ),
@@ -385,33 +422,37 @@ def _draw_losses(
   axis.grid(alpha=0.25)
 
 
-def _legend(styles, records, published, cells) -> list[matplotlib.lines.Line2D]:
-  def handle(label: str, **style: Any) -> matplotlib.lines.Line2D:
-    return matplotlib.lines.Line2D([], [], label=label, **{"color": "black", **style})
+def handle_of(label: str, **style: Any) -> matplotlib.lines.Line2D:
+  """What a legend shows beside a name, black unless said otherwise.
 
-  handles = [handle(name, **style, linewidth=2) for name, style in styles.items()]
-  handles.append(handle("one trial", linestyle="none", marker="o", alpha=0.35))
+  Args:
+    label: the name.
+    style: of a line; sizes are those at type of 10 points.
+  """
+  sizes = {"linewidth": 1.5, "markersize": 6, "markeredgewidth": 1}
+  scaled = {name: looks.points(style.pop(name, size)) for name, size in sizes.items()}
+  return matplotlib.lines.Line2D(
+    [], [], label=label, **{"color": "black", **style, **scaled}
+  )
+
+
+def _legend(styles, records, published, cells) -> list[matplotlib.lines.Line2D]:
+  handles = [handle_of(name, **style, linewidth=2) for name, style in styles.items()]
+  handles.append(handle_of("one trial", linestyle="none", marker="o", alpha=0.35))
   if any(cell["coarse"] for cell in cells):
     bar = {"linestyle": "none", "marker": "|", "markersize": 12, "markeredgewidth": 4}
-    handles.append(handle("one trial, between two checks", alpha=0.25, **bar))
-  handles.append(handle("mean and 95% interval", marker="|", markersize=10))
+    handles.append(handle_of("one trial, between two checks", alpha=0.25, **bar))
+  handles.append(handle_of("mean and 95% interval", marker="|", markersize=10))
   if np.any(records.table["outcome"] != "reached"):
-    handles.append(handle("threshold not reached", **_NOT_REACHED))
-    handles.append(handle("mean is a lower bound", **BOUND))
+    handles.append(handle_of("threshold not reached", **_NOT_REACHED))
+    handles.append(handle_of("mean is a lower bound", **BOUND))
   if any(not np.all(curve["exact"]) for curve in records.all_curves.values()):
     label = "dots: loss on all test prompts"  # elsewhere an estimate, on some
-    handles.append(handle(label, linestyle="-", marker=".", linewidth=1))
+    handles.append(handle_of(label, linestyle="-", marker=".", linewidth=1))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
-    handles.append(handle("published mean", **hollow))
+    handles.append(handle_of("published mean", **hollow))
   return handles
-
-
-def _thousands(value: float, _: object) -> str:
-  for unit, name in ((1_000_000, "M"), (1000, "k")):
-    if value >= unit:
-      return f"{value / unit:g}{name}"
-  return f"{value:g}"
 
 
 def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -423,9 +464,7 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
   """
   cells = summary["cells"]
   lengths = sorted({cell["length"] for cell in cells})
-  size = looks.inches(4.4 * len(lengths), 3.8)
-  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-  axes = figure.subplots(1, len(lengths), squeeze=False)[0]
+  figure, axes = looks.grid(len(lengths), (4.4, 3.8))
   styles = looks.styles_of(cell["series"] for cell in cells)
   for cell in cells:
     axis = axes[lengths.index(cell["length"])]
@@ -438,7 +477,7 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
         curve["loss"],
         color=style["color"],
         linestyle=style["linestyle"],
-        linewidth=1,
+        linewidth=looks.points(1),
         alpha=0.7,
         label=None if k else label,
       )
@@ -447,6 +486,7 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False, fontsize="small")
     axis.grid(alpha=0.25)
+  looks.fit_labels(figure)
   return figure
 
 
@@ -466,8 +506,7 @@ def attention(
     token_dim: d.
     code_dim: d_e.
   """
-  figure = matplotlib.figure.Figure(figsize=(10.5, 5.4), layout="constrained")
-  axes = figure.subplots(1, 2)
+  figure, axes = looks.grid(2, (5.25, 4.6))
   ends = np.array([0, token_dim, token_dim + code_dim, token_dim + 2 * code_dim])
   names = ("x", r"$\omega_i$", r"$\omega_{t_i}$")
   panels = ((learned, "learned"), (constructed, "constructed, Equation (A.2)"))
@@ -476,12 +515,13 @@ def attention(
     norm = matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=np.abs(matrix).max())
     image = axis.imshow(np.abs(matrix), cmap="Greys", norm=norm)
     for end in ends[1:-1]:
-      axis.axvline(end - 0.5, color="#d9730d", linestyle="--", linewidth=1)
-      axis.axhline(end - 0.5, color="#d9730d", linestyle="--", linewidth=1)
+      axis.axvline(end - 0.5, color="#d9730d", linestyle="--", linewidth=looks.points(1))
+      axis.axhline(end - 0.5, color="#d9730d", linestyle="--", linewidth=looks.points(1))
     middles = (ends[:-1] + ends[1:] - 1) / 2
     axis.set_xticks(middles, names)
     axis.set_yticks(middles, names)
     axis.tick_params(length=0)
     axis.set(xlabel="key token", ylabel="query token", title=rf"$|W_Q^\top W_K|$, {name}")
     figure.colorbar(image, ax=axis, shrink=0.85)
+  looks.fit_labels(figure)
   return figure

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib.artist
 import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from sepfx.analysis.figures import label_logarithmic
+from sepfx.analysis.figures import aside, handle_of, legend_below
 from sepfx.analysis.flatness_bounds import SIGMAS
-from sepfx.analysis.looks import STYLES, inches
+from sepfx.analysis.looks import (
+  STYLES,
+  fit_labels,
+  grid,
+  points,
+  styles_of,
+  styles_of_numbers,
+)
+from sepfx.analysis.ticks import label_logarithmic, label_places, label_symmetric
 
 _KINDS = {"learned": "-", "constructed": ":"}
+_LINES = {
+  "learned": "learned: full lines and marks", "constructed": "constructed: dotted, hollow"
+}  # fmt: skip
 _BOUNDS = {
   "truncated": "truncated (no bound)",
   "semi_analytic": "semi-analytic",
@@ -26,34 +38,48 @@ def flatness(
 ) -> matplotlib.figure.Figure:
   """Draws norms, traces, what perturbations do, and bounds.
 
+  Medians that are not positive have no place on a logarithmic axis and are left out.
+
   Args:
     rows: as `summarise_flatness` takes them.
     summary: what that returned.
   """
-  figure = matplotlib.figure.Figure(figsize=inches(14, 8.4), layout="constrained")
-  axes = figure.subplots(2, 3)
+  figure, axes = grid(6, (4.6, 4.1))
+  norm, trace, loss, change, flips, bounds = axes
   by = "length" if len({row["length"] for row in rows}) > 1 else "degree"
+  styles = styles_of_numbers(row[by] for row in rows)
   for axis, name, label in (
-    (axes[0, 0], "squared_norm", "squared norm"),
-    (axes[0, 1], "trace", "trace of the Hessian"),
+    (norm, "squared_norm", "squared norm"),
+    (trace, "trace", "trace of the Hessian"),
   ):
-    _against_components(axis, summary["cells"], name, by)
-    axis.set(xlabel="number of components k", ylabel=label, yscale="log")
-  for axis, name, label in (
-    (axes[0, 2], "perturbed", "growth of the training loss"),
-    (axes[1, 0], "trace_change", "growth of the trace, E Tr H - Tr H"),
-    (axes[1, 1], "flips", "share of neurons that flip"),
+    _against_components(axis, summary["cells"], name, by, styles)
+    axis.set(xlabel="number of components k", title=label, yscale="log")
+    label_logarithmic(axis.yaxis)
+  for axis, name, title, label in (
+    (loss, "perturbed", "growth of training loss", "median"),
+    (change, "trace_change", "growth of the trace", "median E Tr H - Tr H"),
+    (flips, "flips", "neurons that flip", "median share"),
   ):
-    _against_sigma(axis, rows, name, by)
-    axis.set(xlabel=r"$\sigma$", ylabel=f"{label}, medians", xscale="log")
+    axis.set(xlabel=r"$\sigma$", title=title, ylabel=label, xscale="log")
     if name == "trace_change":
       axis.set_yscale("symlog", linthresh=1.0)
+      label_symmetric(axis.yaxis)
     else:
       axis.set_yscale("log")
-  _bounds_against_gaps(axes[1, 2], rows)
-  for axis in axes.ravel():
+    _against_sigma(axis, rows, name, by, styles)
+  _bounds_against_gaps(bounds, rows)
+  for axis in axes:
     axis.grid(alpha=0.25)
-  figure.suptitle("learned weights: full lines and marks; constructed: dotted, hollow")
+  handles: list[matplotlib.artist.Artist] = [
+    handle_of(f"{by} {value}", **style) for value, style in styles.items()
+  ]
+  handles += [
+    handle_of(_LINES[kind], linestyle=line, marker="o", markerfacecolor=face)
+    for (kind, line), face in zip(_KINDS.items(), ("black", "none"), strict=True)
+  ]
+  handles += bounds.get_legend_handles_labels()[0]
+  fit_labels(figure)
+  legend_below(figure, handles)
   return figure
 
 
@@ -67,21 +93,22 @@ def spectra(
     densities: nodes and weights [rows nodes] of learned and constructed weights, as
       "learned_nodes" and so on.
   """
-  figure = matplotlib.figure.Figure(figsize=inches(9.6, 4.2), layout="constrained")
+  figure, axes = grid(2, (4.8, 4.2))
   degrees = np.array([row["degree"] for row in rows])
   places = np.geomspace(1e-6, 1e4, 200)
-  for axis, kind in zip(figure.subplots(1, 2, sharey=True), _KINDS, strict=True):
+  for axis, kind in zip(axes, _KINDS, strict=True):
     nodes, weights = (densities[f"{kind}_{name}"] for name in ("nodes", "weights"))
-    for degree, style in zip(np.unique(degrees), STYLES, strict=False):
+    for degree, style in styles_of_numbers(degrees.tolist()).items():
       own = degrees == degree
       above = np.abs(nodes[own])[..., None] > places
       share = np.sum(weights[own][..., None] * above, axis=1).mean(axis=0)
-      axis.plot(places, share, color=style["color"], label=f"degree {degree}")
+      axis.plot(places, share, color=style["color"],
+                linestyle=style["linestyle"], label=f"degree {degree}")  # fmt: skip
     axis.set(xlabel="size of an eigenvalue", xscale="log", yscale="log", ylim=(1e-6, 1))
-    axis.set_title(kind, fontsize="medium")
+    axis.set(title=f"{kind} weights", ylabel="share of eigenvalues above")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize="small")
-    axis.set_ylabel("share of eigenvalues above" if kind == "learned" else "")
+  fit_labels(figure)
   return figure
 
 
@@ -91,50 +118,60 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> matplotlib.figure.Figure:
   Args:
     rows: as `summarise_growth` takes them.
   """
-  figure = matplotlib.figure.Figure(figsize=inches(11, 6.6), layout="constrained")
+  figure, axes = grid(6, (4.4, 3.2), most=2, room=1)
   labels = {
     "length": "number of bits T", "degree": "degree d",
     "num_components": "number of components k",
   }  # fmt: skip
-  axes = figure.subplots(2, 3, sharey="row", sharex="col")
-  for row_axes, name in zip(axes, ("squared_norm", "trace"), strict=True):
-    for axis, (along, label) in zip(row_axes, labels.items(), strict=True):
+  names = {"squared_norm": "squared norm", "trace": "trace of the Hessian"}
+  for k, axis in enumerate(axes[len(names) :]):
+    axis.sharey(axes[k % len(names)])
+  panels = iter(axes)
+  for along, label in labels.items():
+    for name, text in names.items():
+      axis = next(panels)
       places = sorted({row[along] for row in rows})
       means = [
         np.exp(np.mean([np.log(row[name]) for row in rows if row[along] == place]))
         for place in places
       ]
-      axis.plot(places, means, **STYLES[0])
-      axis.set(xscale="log", yscale="log", xlabel=label if name == "trace" else "")
-      axis.set_xticks(places, [str(place) for place in places], minor=False)
-      axis.minorticks_off()
+      axis.plot(places, means, **styles_of(["transformer"])["transformer"])
+      axis.set(xscale="log", yscale="log", xlabel=label, title=text)
+      axis.set_ylabel("geometric mean")
+      label_places(axis.xaxis, places)
       axis.grid(alpha=0.25)
-    text = "squared norm" if name == "squared_norm" else "trace of the Hessian"
-    row_axes[0].set_ylabel(f"{text}, geometric mean")
-    label_logarithmic(row_axes[0].yaxis)
+  for axis in axes:
+    label_logarithmic(axis.yaxis)
+  fit_labels(figure)
   return figure
 
 
 def _against_components(
-  axis: Axes, cells: Sequence[Mapping[str, Any]], name: str, by: str
+  axis: Axes, cells: Sequence[Mapping[str, Any]], name: str, by: str, styles
 ) -> None:
-  for value, style in zip(sorted({cell[by] for cell in cells}), STYLES, strict=False):
+  """Lines where a value has one cell for each of several k, else points side by side."""
+  all_places = np.unique([cell["num_components"] for cell in cells])
+  for step, (value, style) in enumerate(styles.items()):
     own = [cell for cell in cells if cell[by] == value]
     places = [cell["num_components"] for cell in own]
+    joined = len({*places}) == len(places) > 1
+    shift = aside(all_places, False, 0 if joined else 4 * (step - (len(styles) - 1) / 2))
     for kind, line in _KINDS.items():
       values = [cell[f"{kind}_{name}"] or np.nan for cell in own]
       axis.plot(
-        places, values, linestyle=line, color=style["color"], marker=style["marker"],
+        shift(places), values, linestyle=line if joined else "none",
+        color=style["color"], marker=style["marker"],
         markerfacecolor=style["color"] if kind == "learned" else "none",
-        label=f"{by} {value}" if kind == "learned" else None,
       )  # fmt: skip
-  axis.legend(frameon=False, fontsize="small")
+  label_places(axis.xaxis, all_places)
+  beside = 1 if len(all_places) > 1 else 0.2
+  axis.set_xlim(all_places[0] - beside, all_places[-1] + beside)
 
 
 def _against_sigma(
-  axis: Axes, rows: Sequence[Mapping[str, Any]], name: str, by: str
+  axis: Axes, rows: Sequence[Mapping[str, Any]], name: str, by: str, styles
 ) -> None:
-  for value, style in zip(sorted({row[by] for row in rows}), STYLES, strict=False):
+  for value, style in styles.items():
     own = [row for row in rows if row[by] == value]
     for kind, line in _KINDS.items():
       start = np.array(
@@ -144,24 +181,30 @@ def _against_sigma(
         [[row[f"{kind}_{name}_{k}"] for row in own] for k in range(len(SIGMAS))]
       )
       middle = np.median(values - start, axis=1)
-      axis.plot(SIGMAS, middle, color=style["color"], linestyle=line,
-                label=f"{by} {value}" if kind == "learned" else None)  # fmt: skip
-  axis.legend(frameon=False, fontsize="small")
+      if axis.get_yscale() == "log":
+        middle = np.where(middle > 0, middle, np.nan)
+      # Dots: what stands between two that are left out has no line.
+      axis.plot(
+        SIGMAS, middle, color=style["color"], linestyle=line, marker=".",
+        markersize=points(4),
+      )  # fmt: skip
 
 
 def _bounds_against_gaps(axis: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+  axis.set_xscale("symlog", linthresh=1e-3)
+  axis.set_yscale("log")
+  label_symmetric(axis.xaxis)
   for (name, label), style in zip(_BOUNDS.items(), STYLES, strict=False):
     for kind in _KINDS:
       if f"{kind}_{name}" not in rows[0]:
         continue
       axis.plot(
-        [row["gap"] for row in rows], [row[f"{kind}_{name}"] for row in rows],
-        linestyle="none", marker=style["marker"], color=style["color"], markersize=4,
+        [row["gap"] for row in rows],
+        [row[f"{kind}_{name}"] for row in rows],
+        **{**style, "linestyle": "none"},
+        markersize=points(4),
         markerfacecolor=style["color"] if kind == "learned" else "none",
         label=f"{label}, {kind}",
-      )  # fmt: skip
-  axis.axhline(1, color="black", linewidth=0.7)
-  axis.set_xscale("symlog", linthresh=1e-3)
-  axis.set(xlabel="measured gap", ylabel="bound; the line is the best constant's loss")
-  axis.set_yscale("log")
-  axis.legend(frameon=False, fontsize="small")
+      )
+  axis.axhline(1, color="black", linewidth=points(0.7))
+  axis.set(xlabel="measured gap", title="bounds; line: best constant's loss")

@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 
 from sepfx.analysis.figures import legend_below
-from sepfx.analysis.looks import inches, style_of
+from sepfx.analysis.looks import fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.statistics import student_interval
 from sepfx.ensembles import Records
 from sepfx.theory import lower_bounds
@@ -75,8 +75,7 @@ def _floors(sparsity: int, token_dim: int, heads: int) -> dict[str, float]:
 
 def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws risks against the number of heads, with both floors and the printed one."""
-  figure = matplotlib.figure.Figure(figsize=inches(7, 6), layout="constrained")
-  axis = figure.subplots()
+  figure, (axis,) = grid(1, (7, 6))
   lines: Sequence[Mapping[str, float]] = summary["lines"]
   x = [0, *(line["num_heads"] for line in lines)]
   for name, dashes, label in (
@@ -85,23 +84,27 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     ("printed", ":", "Proposition 3 as printed: 2 (1 - (q + d) H / (q d))"),
   ):
     values = [_VARIANCE, *(line[name] for line in lines)]
-    axis.plot(x, values, color="black", linestyle=dashes, linewidth=1.2, label=label)
+    axis.plot(
+      x, values, color="black", linestyle=dashes, linewidth=points(1.2), label=label
+    )
   axis.plot(
     x[1:], [line["constructed"] for line in lines], color="black", linestyle="none",
-    marker="_", markersize=26, markeredgewidth=3,
+    marker="_", markersize=points(26), markeredgewidth=points(3),
     label="constructed: H heads that retrieve",
   )  # fmt: skip
   names = list(dict.fromkeys(cell["attention"] for cell in summary["cells"]))
-  for k, name in enumerate(names):
-    style = {**style_of(k), "linestyle": "none"}
+  # Kinds of one model's attention: colours that no model is known by.
+  styles = styles_of_numbers(range(len(names))).values()
+  for k, (name, own_style) in enumerate(zip(names, styles, strict=True)):
+    style = {**own_style, "linestyle": "none"}
     own = [cell for cell in summary["cells"] if cell["attention"] == name]
     shift = 0.06 * (k - (len(names) - 1) / 2)
     for cell in own:
       at = np.full(cell["trials"], cell["num_heads"] + shift)
-      axis.plot(at, cell["risks"], **style, markersize=4, alpha=0.4)
+      axis.plot(at, cell["risks"], **style, markersize=points(4), alpha=0.4)
     axis.plot(
       [cell["num_heads"] + shift for cell in own], [cell["risk"] for cell in own],
-      **style, markersize=7, label=f"trained, {name}: mean and trials",
+      **style, markersize=points(7), label=f"trained, {name}: mean and trials",
     )  # fmt: skip
   axis.set(
     xlabel="heads H", ylabel="risk at positions i >= N/2",
@@ -111,5 +114,6 @@ def draw_heads(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   worst = max(max(cell["risks"]) for cell in summary["cells"])
   axis.set_ylim(0, 1.05 * max(_VARIANCE, worst))
   axis.grid(alpha=0.25)
+  fit_labels(figure)
   legend_below(figure, axis.get_legend_handles_labels()[0])
   return figure

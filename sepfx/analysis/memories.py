@@ -8,11 +8,12 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import label_logarithmic
-from sepfx.analysis.looks import STYLES, inches
+from sepfx.analysis.figures import legend_below
+from sepfx.analysis.looks import fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.norm_figures import crossings
 from sepfx.analysis.statistics import student_interval
 from sepfx.analysis.summary import json_values
+from sepfx.analysis.ticks import label_logarithmic
 from sepfx.ensembles import Records
 
 # Below this share of what a constant has, a risk says that the task was learned.
@@ -81,45 +82,58 @@ def _ends(name: str, values: Sequence[float]) -> dict[str, Any]:
 
 def draw_memories(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Draws squared norms and risks against the number of labels."""
-  figure = matplotlib.figure.Figure(figsize=inches(11, 4.6), layout="constrained")
-  norms, risks = figure.subplots(1, 2)
+  figure, (norms, risks) = grid(2, (5.5, 4.2))
   memorised = summary["memorised"]
   norms.plot(
-    [own["samples"] for own in memorised], [own["median"] for own in memorised],
-    color="black", linewidth=1.2, label="memorises n labels (Lemma 36)",
-  )  # fmt: skip
-  for k, slots in enumerate(summary["lengths"]):
-    style = STYLES[k % len(STYLES)]
+    [own["samples"] for own in memorised],
+    [own["median"] for own in memorised],
+    color="black",
+    linewidth=points(1.2),
+    label="memorises n labels (Lemma 36)",
+  )
+  styles = styles_of_numbers(slots["length"] for slots in summary["lengths"])
+  for slots in summary["lengths"]:
+    style = styles[slots["length"]]
     own = [cell for cell in summary["cells"] if cell["length"] == slots["length"]]
     norms.axhline(
-      slots["slots_squared_norm"], color=style["color"], linestyle=":", linewidth=1.2,
+      slots["slots_squared_norm"],
+      color=style["color"],
+      linestyle=":",
+      linewidth=points(1.2),
       label=f"N = {slots['length']} slots solve 1STR",
-    )  # fmt: skip
+    )
     label = f"N = {slots['length']}, trained"
     _line(norms, own, "squared_norm", label, style)
     _line(risks, own, "risk", f"{label}: fresh prompts", style)
     hollow = {**style, "fillstyle": "none", "linestyle": "--"}
     _line(risks, own, "train", f"{label}: labels seen", hollow)
   norms.set(yscale="log", ylabel="squared norm of all parameters")
+  norms.set_title("norms of networks, trained and constructed")
+  risks.set_title("risks of the trained networks")
+  label_logarithmic(norms.yaxis)
   d, shown = summary["token_dim"], sorted({c["samples"] for c in summary["cells"]})
   n = np.geomspace(shown[0], max(shown[-1], d), 200)
-  risks.plot(n, np.maximum(0, 1 - n / d), color="black", linewidth=1.2,
+  risks.plot(n, np.maximum(0, 1 - n / d), color="black", linewidth=points(1.2),
              label="any learner: 1 - n / d")  # fmt: skip
-  risks.axhline(1, color="black", linestyle=":", linewidth=1, label="a constant")
+  risks.axhline(1, color="black", linestyle=":", linewidth=points(1), label="a constant")
   risks.set(ylabel="squared error", ylim=(0, None))
   for axis in (norms, risks):
     axis.set(xscale="log", xlabel="labels n, one of each prompt")
     label_logarithmic(axis.xaxis)
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize="small")
+  fit_labels(figure)
+  drawn = [axis.get_legend_handles_labels()[0] for axis in (norms, risks)]
+  legend_below(figure, [handle for handles in drawn for handle in handles])
   return figure
 
 
 def _line(axis, cells, name, label, style) -> None:
   known = [cell for cell in cells if cell[name] is not None]
   x = [cell["samples"] for cell in known]
-  axis.plot(x, [cell[name] for cell in known], **style, linewidth=1.5, label=label)
+  axis.plot(
+    x, [cell[name] for cell in known], **style, linewidth=points(1.5), label=label
+  )
   for cell in known:
     if cell[f"{name}_low"] is not None:
       ends = [cell[f"{name}_low"], cell[f"{name}_high"]]
-      axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=1)
+      axis.plot([cell["samples"]] * 2, ends, color=style["color"], linewidth=points(1))

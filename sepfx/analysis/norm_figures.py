@@ -8,8 +8,9 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import label_logarithmic
-from sepfx.analysis.looks import STYLES, inches
+from sepfx.analysis.figures import legend_under
+from sepfx.analysis.looks import fit_labels, grid, points, styles_of, styles_of_numbers
+from sepfx.analysis.ticks import label_logarithmic
 
 
 def crossings(summary: Mapping[str, Any]) -> list[float]:
@@ -37,12 +38,13 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       `recurrent_samples` and `least_squared_norm` further, `memorised` with `low`,
       `high` and `bound`.
   """
-  figure = matplotlib.figure.Figure(figsize=inches(13.5, 4.4), layout="constrained")
-  asked, norms, where = figure.subplots(1, 3)
+  figure, (asked, norms, where) = grid(3, (4.5, 4.0))
+  # The recurrent networks of the constructions have ReLUs.
+  transformer, recurrent = styles_of(["transformer", "relu_rnn"]).values()
   lengths = [own["length"] for own in summary["lengths"]]
   for name, label, style in (
-    ("transformer_samples", "Transformer, 1STR (Theorem 10)", STYLES[0]),
-    ("recurrent_samples", "recurrent, simple-1STR (Theorem 7)", STYLES[1]),
+    ("transformer_samples", "Transformer, 1STR (Theorem 10)", transformer),
+    ("recurrent_samples", "recurrent, simple-1STR (Theorem 7)", recurrent),
   ):
     asked.plot(lengths, [own[name] for own in summary["lengths"]], **style, label=label)
   asked.set(xlabel="length N", ylabel="prompts n",
@@ -50,31 +52,33 @@ def draw_norms(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   n = [own["samples"] for own in summary["memorised"]]
   low, high = ([own[name] for own in summary["memorised"]] for name in ("low", "high"))
   median = [own["median"] for own in summary["memorised"]]
-  norms.plot(n, median, **STYLES[0], label="memorises n labels: median, 5% to 95%")
-  norms.fill_between(n, low, high, color=STYLES[0]["color"], alpha=0.2)
+  norms.plot(n, median, **recurrent, label="memorises n labels: median, 5% to 95%")
+  norms.fill_between(n, low, high, color=recurrent["color"], alpha=0.2)
   bound = [own["bound"] for own in summary["memorised"]]
   norms.plot(n, bound, color="black", linestyle=":", label="at most (Lemma 36)")
-  for k, own in enumerate(summary["lengths"][::2]):
-    style = STYLES[1 + k % (len(STYLES) - 1)]
+  shown = {own["length"]: own for own in summary["lengths"][::2]}
+  for length, style in styles_of_numbers(shown).items():
+    own = shown[int(length)]
     norms.axhline(own["slots_squared_norm"], color=style["color"],
-                  linestyle=style["linestyle"], linewidth=1,
+                  linestyle=style["linestyle"], linewidth=points(1),
                   label=f"N = {own['length']} slots")  # fmt: skip
   norms.set(xlabel="labels n", ylabel="squared norm of all parameters",
-            title="memorising and learning")  # fmt: skip
+            title="norms of memorising and of N slots")  # fmt: skip
   found = crossings(summary)
   if np.all(np.isnan(found)):
     where.plot(lengths, [min(n)] * len(lengths), alpha=0)  # for the limits alone
     where.text(0.5, 0.5, "at none of the n that were tried", transform=where.transAxes,
                horizontalalignment="center")  # fmt: skip
   else:
-    where.plot(lengths, found, **STYLES[0], label="where the norms are equal")
+    where.plot(lengths, found, **recurrent)
   where.set(xlabel="length N", ylabel="labels n",
-            title="from where on learning is cheaper")  # fmt: skip
+            title="n from which on learning costs less norm")  # fmt: skip
   for axis in (asked, norms, where):
     axis.set(xscale="log", yscale="log")
     axis.grid(alpha=0.25)
-    if axis.get_legend_handles_labels()[0]:
-      axis.legend(frameon=False, fontsize="small")
   for side in (asked.xaxis, norms.xaxis, where.xaxis, where.yaxis):
     label_logarithmic(side)
+  fit_labels(figure)
+  for axis in (asked, norms):
+    legend_under(axis, axis.get_legend_handles_labels()[0])
   return figure

@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib
 import matplotlib.axes
 import matplotlib.figure
-import matplotlib.lines
 import matplotlib.ticker
 import numpy as np
 
 from sepfx.analysis import looks
-from sepfx.analysis.figures import BOUND, draw_arrows, label_logarithmic
+from sepfx.analysis.figures import BOUND, draw_arrows, handle_of, legend_under
+from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
 
 # Contexts that one panel shows; more would hide one another.
@@ -24,8 +23,13 @@ _MAX_COLUMNS = 3
 _WIDE = 20
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
-# Fields of curves.
-_ERRORS = {"train_error": "on the sample", "test_error": "held out"}
+# Fields of curves, and their lines: of one model, and so of one colour.
+_ERRORS = {"train_error": ("on the sample", ":"), "test_error": ("held out", "-")}
+# In inches at type of 10 points: a line of a note, a letter of small type, what stands
+# beside and under the axes of a panel, and an arrow.
+_LINE_INCHES, _LETTER_INCHES, _BESIDE_INCHES, _UNDER_INCHES = 0.16, 0.07, 0.8, 0.5
+_ARROW_INCHES = 0.35
+_INSIDE = 0.75  # the share of a panel's height that its axes have
 # What stands at a T where no size is known, with how many points above the mark.
 _BOUNDS = {
   "less than half succeeded up to here": (BOUND, 12),
@@ -52,18 +56,13 @@ def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.F
   first = [cell for cell in summary["cells"] if cell["series"] == models[0]]
   regimes = _regimes(first) if records.all_curves else []
   panels = len(models) + 1 + len(regimes)
-  rows = -(-panels // looks.columns(panels, _MAX_COLUMNS, room=2))
-  columns = -(-panels // rows)  # four panels make a square
-  size = looks.inches(4.4 * columns, 4.0 * rows)
-  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-  axes = figure.subplots(rows, columns, squeeze=False).ravel()
+  figure, axes = looks.grid(panels, (4.4, 4.0), _MAX_COLUMNS, room=2)
   for axis, model in zip(axes, models, strict=False):
     draw_fractions(axis, model, summary)
   draw_critical(figure, axes[len(models)], models, summary)
   for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
-    _draw_training(axis, cell, records)
-  for axis in axes[panels:]:
-    axis.set_axis_off()
+    _draw_training(axis, cell, records, looks.styles_of(models)[cell["series"]])
+  looks.fit_labels(figure)
   return figure
 
 
@@ -83,16 +82,18 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   shown = sorted(
     {lengths[round(k)] for k in np.linspace(0, len(lengths) - 1, _MAX_CURVES)}
   )
-  colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(shown)))
-  for length, colour, style in zip(shown, colours, looks.STYLES, strict=False):
+  for length, style in looks.styles_of_numbers(shown).items():
+    colour = style["color"]
     own = [cell for cell in cells if cell["length"] == length]
     sizes = [cell["sample_size"] for cell in own]
     fractions = [cell["fraction"] for cell in own]
     errors = [cell["error"] for cell in own]
-    axis.errorbar(sizes, fractions, errors, fmt="none", color=colour, capsize=2)
+    axis.errorbar(
+      sizes, fractions, errors, fmt="none", color=colour, capsize=looks.points(2)
+    )
     # A search has more trials at some sizes than at others.
     most = max(cell["trials"] for cell in own)
-    areas = [40 * cell["trials"] / most for cell in own]
+    areas = [40 * looks.points(1) ** 2 * cell["trials"] / most for cell in own]
     axis.scatter(
       sizes,
       fractions,
@@ -115,7 +116,7 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
   else:
     # Five digits each, at times.
     axis.locator_params(axis="x", nbins="auto", steps=[1, 2, 5, 10])
-  axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
+  axis.axhline(0.5, color="black", linewidth=looks.points(0.8), linestyle=":")
   axis.set(
     xlabel="sample size m", ylabel="fraction of successes", ylim=(-0.03, 1.03),
     title=f"success, with standard errors:\n{model}",
@@ -132,13 +133,15 @@ def draw_critical(
   Where there is one T, the series stand side by side with their names below them.
   """
   text, arrows = [], {}
+  width, height = looks.panel_of(axis)
+  under = _UNDER_INCHES
   ticks = sorted({c["length"] for c in summary["critical"]})
   nearest = min((b / a for a, b in itertools.pairwise(ticks)), default=_APART**2)
   apart = min(_APART, nearest ** (1 / (len(models) + 1)))
   shifts = apart ** (np.arange(len(models)) - (len(models) - 1) / 2)
   styles = looks.styles_of(models)
   for (model, style), shift in zip(styles.items(), shifts, strict=True):
-    drawn = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
+    drawn = {**style, "linestyle": "none"}
     known = [
       c for c in summary["critical"] if c["series"] == model and c["size"] is not None
     ]
@@ -146,7 +149,9 @@ def draw_critical(
     sizes = np.array([c["size"] for c in known])
     bounds = np.array([[c["low"], c["high"]] for c in known]).reshape(-1, 2)
     below_above = np.abs(bounds - sizes[:, None]).T
-    axis.errorbar(shift * lengths, sizes, below_above, label=model, capsize=3, **drawn)
+    axis.errorbar(
+      shift * lengths, sizes, below_above, label=model, capsize=looks.points(3), **drawn
+    )
     for (label, (arrow, offset)), alike in zip(
       _BOUNDS.items(), _one_sided(model, summary), strict=True
     ):
@@ -159,8 +164,8 @@ def draw_critical(
     if growth:
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
       fine = np.geomspace(lengths[0], lengths[-1], 200)
-      axis.plot(fine, a + b * np.log(fine), color=style["color"], linewidth=1.5)
-      axis.plot(fine, scale * fine**c, color=style["color"], linewidth=1, linestyle="--")
+      axis.plot(fine, a + b * np.log(fine), color=style["color"])
+      axis.plot(fine, scale * fine**c, color=style["color"], linestyle="--")
       difference = growth["log_likelihood"] - growth["power_likelihood"]
       likelier = "line" if difference > 0 else "dashes"
       logarithm = rf"${a:.0f} + {b:.1f} \log T$ (line)"
@@ -180,37 +185,41 @@ def draw_critical(
     names = [model.replace(", ", "\n") for model in models]
     axis.set_xticks(ticks[0] * shifts, names, fontsize="small")
     axis.tick_params("x", which="minor", bottom=False)
+    axis.margins(x=0.15)  # room for the names of the outer ones
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    across = len(models) * longest * looks.points(_LETTER_INCHES)
+    under += _LINE_INCHES * max(name.count("\n") for name in names)
+    if across > width - looks.points(_BESIDE_INCHES):
+      axis.tick_params("x", rotation=90)
+      under += _LETTER_INCHES * longest
   else:
-    axis.set_xticks(ticks, list(map(str, ticks)))
+    label_places(axis.xaxis, ticks)
   axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
   handles, _ = axis.get_legend_handles_labels()
-  for label, arrow in arrows.items():
-    shown = {**arrow, "markersize": 9, "color": "black"}
-    handles.append(matplotlib.lines.Line2D([], [], label=label, **shown))
-  # Room for the text above the data, and for the legend below.
-  columns = min(len(models), 2)
+  handles += [handle_of(label, **arrow) for label, arrow in arrows.items()]
+  low, high = axis.get_ylim()
   if len(models) == 1:
-    low, high = axis.get_ylim()
     axis.set_ylim(0, high + 0.25 * (high - low))
   else:
     axis.set_yscale("log")
     label_logarithmic(axis.yaxis)
     low, high = axis.get_ylim()
-    span = high / low
-    above = 0.15 + 0.15 * len(text)
-    below = 0.12 * -(-len(handles) // columns)
-    axis.set_ylim(low / span**below, high * span**above)
-  axis.text(
-    0.03, 0.97, "\n".join(text), transform=axis.transAxes, va="top", fontsize="small"
-  )
-  axis.set(
-    xlabel=xlabel, ylabel="m at which half succeed",
-    title="critical sample size, 95% intervals",
+    if arrows:
+      share = min(0.2, looks.points(_ARROW_INCHES) / (_INSIDE * height))
+      factor = (high / low) ** (share / (1 - 2 * share))
+      axis.set_ylim(low / factor, high * factor)
+  axis.set(xlabel=xlabel, ylabel="m at which half succeed")
+  # Above the axes and under them: the panel itself is the data's.
+  notes = looks.wrap("\n".join(text), width)
+  above = looks.points(_LINE_INCHES) * (notes.count("\n") + 1) * bool(notes)
+  axis.annotate(
+    notes, (0, 1), xytext=(0, looks.points(3)), xycoords="axes fraction",
+    textcoords="offset points", va="bottom", fontsize="small",
   )  # fmt: skip
-  axis.legend(
-    handles=handles, ncols=columns, frameon=False, fontsize="x-small", loc="lower right",
-    columnspacing=1.0, handlelength=1.4,
-  )  # fmt: skip
+  title = "critical sample size, 95% intervals"
+  axis.set_title(title, pad=looks.points(6) + 72 * above)
+  figure.set_figheight(figure.get_figheight() + above)
+  legend_under(axis, handles, under)
   axis.grid(alpha=0.25)
 
 
@@ -224,19 +233,19 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
   return more, less
 
 
-def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records) -> None:
+def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records, style) -> None:
   own = {column: cell[column] for column in records.coordinates}
   # Two of one kind: with loss and error on one axis neither could be read.
   for k, curve in enumerate(records.curves(**own)):
-    for field, style in zip(_ERRORS, looks.STYLES, strict=False):
+    for field, (label, dashes) in _ERRORS.items():
       axis.plot(
         curve["steps"],
         curve[field],
         color=style["color"],
-        linestyle=style["linestyle"],
-        linewidth=1,
+        linestyle=dashes,
+        linewidth=looks.points(1),
         alpha=0.6,
-        label=None if k else _ERRORS[field],
+        label=None if k else label,
       )
   axis.set(
     xlabel="step", ylabel="error", ylim=(0, None),
