@@ -24,6 +24,7 @@ from sepfx import specifications
 from sepfx.analysis import Level
 from sepfx.analysis.best_summary import verdict
 from sepfx.analysis.exponent_figures import draw_exponents
+from sepfx.analysis.figures import LEAST_PLACES
 from sepfx.errors import InvalidSetting, require
 
 from . import command_line
@@ -60,7 +61,7 @@ _MARKS = {
 
 
 def exponents_of(path: str) -> list[dict[str, Any]]:
-  """Returns a row for each exponent in the summary of a run.
+  """Returns a row for each exponent over three lengths or more in the summary of a run.
 
   Raises:
     InvalidSetting: if there is no summary, or one of another study.
@@ -76,6 +77,8 @@ def exponents_of(path: str) -> list[dict[str, Any]]:
   tasks = {cell.get("task") for cell in summary["cells"]} - {None} or _recorded(directory)
   rows = []
   for entry in summary["exponents"]:
+    if len(entry["over"]) < LEAST_PLACES:
+      continue
     cells = [c for c in summary["cells"] if c["series"] == entry["series"]]
     own = {cell.get("task") for cell in cells} - {None} or tasks
     takes = f"runs on one of {', '.join(_TASKS)} per series, not on {sorted(own)}"
@@ -85,7 +88,7 @@ def exponents_of(path: str) -> list[dict[str, Any]]:
     require(model in _COLUMN_OF, "runs", path, takes)
     (task,) = own
     rows.append(_row(path, task, model, entry, _bounds(entry, summary)))
-  takes = "a run with exponents of n ~ N^c: trials that learned at several lengths"
+  takes = "a run with exponents of n ~ N^c: trials that learned at three lengths or more"
   require(bool(rows), "runs", path, takes)
   return rows
 

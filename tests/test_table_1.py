@@ -17,7 +17,7 @@ from sepfx.analysis.exponent_figures import draw_exponents
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def entry(series, c, low, high, threshold=None, fraction=0.5, over=(4, 8)):
+def entry(series, c, low, high, threshold=None, fraction=0.5, over=(4, 8, 12)):
   return {"series": series, "threshold": threshold, "fraction": fraction, "c": c,
           "low": low, "high": high, "over": list(over)}  # fmt: skip
 
@@ -45,6 +45,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
     entry("deep_transformer", 0.7, 0.6, 0.8),
     entry("gru, learning_rate=0.01", 0.6, 0.4, 0.8),
     entry("ffn", 2.0, None, None, threshold=0.7, fraction=None),
+    entry("lru", 1.9, 1.8, 2.0, over=(4, 8)),  # two always lie on a line
     against="length",
   )
   rows = table_1.exponents_of(path)

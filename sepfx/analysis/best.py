@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 
 from sepfx.analysis.bounded import Bounds
 from sepfx.analysis.passages import (
@@ -275,7 +275,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
 
 
 def laid_out(
-  samples: Float[np.ndarray, " n"],
+  samples: Real[np.ndarray, " n"],
   reached: Bool[np.ndarray, " n"],
   setting: Int[np.ndarray, " n"],
   trial: Int[np.ndarray, " n"],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 import scipy.stats
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
 from sepfx.analysis.bounded import (
   LEAST_SPREAD,
@@ -49,7 +49,7 @@ class Checks(NamedTuple):
 
 
 def bounds_of(
-  samples: Float[np.ndarray, " n"], reached: Bool[np.ndarray, " n"], checks: Checks
+  samples: Real[np.ndarray, "*n"], reached: Bool[np.ndarray, "*n"], checks: Checks
 ) -> Bounds:
   """Bounds of log n from what is recorded.
 
@@ -233,7 +233,7 @@ class Mean(NamedTuple):
 
 
 def cell_means(
-  samples: Float[np.ndarray, " n"],
+  samples: Real[np.ndarray, " n"],
   reached: Bool[np.ndarray, " n"],
   checks: Checks,
   cells: np.ndarray,

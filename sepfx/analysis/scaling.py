@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 
 from sepfx.analysis.bounded import (
   CONFIDENCE,
@@ -36,7 +36,7 @@ class Exponent(NamedTuple):
 
 
 def fit_exponent(
-  x: Float[np.ndarray, " k"],
+  x: Real[np.ndarray, " k"],
   bounds: Bounds,
   reached: Bool[np.ndarray, " k"],
   paired: Int[np.ndarray, " k"] | None = None,
@@ -80,7 +80,7 @@ def fit_exponent(
 
 
 def local_exponents(
-  x: Float[np.ndarray, " k"], bounds: Bounds, reached: Bool[np.ndarray, " k"]
+  x: Real[np.ndarray, " k"], bounds: Bounds, reached: Bool[np.ndarray, " k"]
 ) -> list[Exponent]:
   """c from each value of x to the next, as `fit_exponent` finds it from these alone."""
   found = []
@@ -92,7 +92,7 @@ def local_exponents(
   return found
 
 
-def straightness(x: Float[np.ndarray, " k"], bounds: Bounds) -> float:
+def straightness(x: Real[np.ndarray, " k"], bounds: Bounds) -> float:
   """The p-value of log n = a + c log x against means of any values at each x.
 
   A small one says that c is no exponent of a power law. The ratio of the likelihoods
@@ -118,7 +118,7 @@ def straightness(x: Float[np.ndarray, " k"], bounds: Bounds) -> float:
 
 
 def slope(
-  x: Float[np.ndarray, " K"], table: Bounds
+  x: Real[np.ndarray, " K"], table: Bounds
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The slope of log n against log x with its interval: (c, low, high), [*batch] each.
 
@@ -141,7 +141,7 @@ def slope(
 
 
 def _of_means(
-  x: Float[np.ndarray, " K"], table: Bounds
+  x: Real[np.ndarray, " K"], table: Bounds
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The same through the means of cells with spreads of their own, all of one weight."""
   own = fit(table, np.ones((table.lower.shape[-1], 1)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 from sepfx.analysis.statistics import restricted_mean, student_interval
 from sepfx.analysis.success import success_fraction
@@ -84,7 +84,7 @@ def property_testers(
 
 
 def distances(
-  sizes: Int[np.ndarray, " K"], energies: Float[np.ndarray, " K"]
+  sizes: Integer[np.ndarray, " K"], energies: Float[np.ndarray, " K"]
 ) -> dict[str, Float[np.ndarray, " L"]]:
   """How far a function is from each level of a property.
 
@@ -134,7 +134,7 @@ def model_case(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def _spectrum(model: nn.Module, params: Any, length: int) -> Float[Array, " 2**T"]:
+def _spectrum(model: nn.Module, params: Any, length: int) -> Float[Array, "2**{length}"]:
   return spectrum(functools.partial(predict, model, params), length)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Key, PRNGKeyArray
 
 from sepfx import specifications
 from sepfx.ensembles import keys
@@ -97,7 +97,9 @@ def _words(name: str) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnums=2)  # one program for all cells of a grid
-def _pairs(key: PRNGKeyArray, words: jax.Array, count: int) -> Sequence[PRNGKeyArray]:
+def _pairs(
+  key: PRNGKeyArray, words: jax.Array, count: int
+) -> Sequence[Key[jax.Array, " count"]]:
   """Two keys for each of so many indices, from a key and a name's words."""
   fold_in = jax.vmap(jax.random.fold_in, (None, 0))
   own = fold_in(_folded(key, words), jnp.arange(count))

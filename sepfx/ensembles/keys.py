@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Key, PRNGKeyArray, UInt32
 
 # Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -86,6 +86,6 @@ def key(seed: int) -> PRNGKeyArray:
   return jax.random.key(seed, impl=threefry)
 
 
-def wrap_key_data(key_data: UInt32[Array, "*n 2"]) -> PRNGKeyArray:
+def wrap_key_data(key_data: UInt32[Array, "*n 2"]) -> Key[Array, "*n"]:
   """Returns the keys of which this is `jax.random.key_data`."""
   return jax.random.wrap_key_data(key_data, impl=threefry)
