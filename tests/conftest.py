@@ -2,6 +2,8 @@
 
 Most of the suite's time is compilation of small programs. What one test has compiled,
 others take from a directory that lasts as long as the session.
+
+Arrays are checked against the shapes and dtypes that functions are annotated with.
 """
 
 import atexit
@@ -19,8 +21,33 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the directory of th
   )
 
 import hypothesis
+import jaxtyping
+import pytest
+
+from tests import arrays
+
+# Before any of these is imported.
+jaxtyping.install_import_hook(
+  [
+    "sepfx.constructions",
+    "sepfx.models",
+    "sepfx.probes",
+    "sepfx.tasks",
+    "sepfx.theory",
+    "sepfx.training",
+  ],
+  f"{arrays.__name__}.{arrays.checked.__name__}",
+)
 
 hypothesis.settings.register_profile(
   "sepfx", deadline=None, derandomize=True, max_examples=5
 )
 hypothesis.settings.load_profile("sepfx")
+
+
+@pytest.fixture
+def unchecked_arrays():
+  """Leaves wrong arrays to the library, as a user does."""
+  jaxtyping.config.update("jaxtyping_disable", True)
+  yield
+  jaxtyping.config.update("jaxtyping_disable", False)

@@ -135,6 +135,7 @@ def test_projected_positions():
   assert few > 1 > 3 * many
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

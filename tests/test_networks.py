@@ -121,6 +121,7 @@ def test_evaluation_by_a_table_in_half_precision():
 
 
 @every
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_refuses_what_is_no_batch(module):
   inputs = inputs_of(module)
   for wrong in (inputs[0], inputs[:0], inputs[:, :0], inputs[None]):

@@ -117,6 +117,7 @@ def test_linear_classes_are_below_corollary_a3():
   assert_largest(found.mean + 4.5 * found.standard_error, bound, at_least=0.01)
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_what_is_refused():
   for setting, call in (
     ("predictions", lambda: finite_class(np.zeros(3))),

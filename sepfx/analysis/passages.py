@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 import scipy.stats
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Real
 
 from sepfx.analysis.bounded import (
   LEAST_SPREAD,

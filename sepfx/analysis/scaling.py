@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Bool, Float, Int, Real
+from jaxtyping import Bool, Int, Real
 
 from sepfx.analysis.bounded import (
   CONFIDENCE,

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Real
 
 from sepfx.errors import require
 from sepfx.models.flat_transformer import FlatTransformer
@@ -61,7 +61,7 @@ class FlatConstruction:
 
 
 def flat_transformer(
-  sets: Float[np.ndarray, "k T"],
+  sets: Real[np.ndarray, "k T"],
   coefficients: Float[np.ndarray, " k"],
   *,
   convention: Convention = "signs",

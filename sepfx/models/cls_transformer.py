@@ -101,7 +101,7 @@ class _Block(Network):
     return scores, self._value(normed)
 
   def finish(
-    self, rows: Float[Array, "*n d"], heads: Float[Array, "*n H e"]
+    self, rows: Float[Array, "*#n d"], heads: Float[Array, "*n H e"]
   ) -> Float[Array, "*n d"]:
     """Both residual branches, given what the heads read."""
     rows = rows + self._dropped(self.out(heads))
@@ -139,7 +139,9 @@ class _Embedding(Network):
   width: int
 
   @nn.compact
-  def __call__(self, length: int) -> tuple[Float[Array, "3 d"], Float[Array, "T+1 d"]]:
+  def __call__(
+    self, length: int
+  ) -> tuple[Float[Array, "3 d"], Float[Array, "{length}+1 d"]]:
     """Returns the vectors of 0, 1 and [CLS], and of the positions."""
     token = self.weights("token", _INIT, (3, self.width))
     return token, self.weights("position", _INIT, (length + 1, self.width))

@@ -21,7 +21,7 @@ from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product
 
 # Real numbers as one array, complex ones as two, which compilers make faster code of.
-Numbers = tuple[Float[Array, "N *batch"], ...]
+Numbers = tuple[Float[Array, "*#shape"], ...]
 
 # Squared moduli at which the LRU's factors start. At 0 the logarithm of its logarithm,
 # which is what is trained, has no value.

@@ -86,7 +86,9 @@ class Transformer(Network):
     form = _joined if joined_first < one_by_one else _each
     return form(layers, inputs)
 
-  def _full_attention(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N H*D"]:
+  def _full_attention(
+    self, inputs: Float[Array, "n N D"]
+  ) -> Float[Array, "n N {self.num_heads}*D"]:
     n, length, d_in = inputs.shape
     # The entries' scale at which the published separate matrices start:
     # W_Q^T W_K / sqrt(D) of two Xavier-uniform matrices.

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, Key, PRNGKeyArray
 
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
@@ -232,7 +232,7 @@ class SparseBoolean:
     digits = 2 ** np.arange(self.sparsity)[::-1]
     return jnp.asarray(table)[hidden @ digits]
 
-  def truth_table(self) -> Int[np.ndarray, " 2**s"]:
+  def truth_table(self) -> Int[np.ndarray, "2**{self.sparsity}"]:
     """f on all inputs of its s bits, of which the first is the index's highest digit."""
     table = self.function.table(self.sparsity)
     if len(table) == 2**self.sparsity:
@@ -255,5 +255,5 @@ class SparseBoolean:
     mean = float(np.sum(table * times * p**ones * (1 - p) ** (s - ones)))
     return min(mean, 1 - mean)
 
-  def check_draw(self, keys: PRNGKeyArray) -> None:
+  def check_draw(self, keys: Key[Array, " k"]) -> None:
     """Any subset can be drawn."""

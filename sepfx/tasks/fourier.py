@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
@@ -54,7 +54,7 @@ def parities(bits: Int[Array, "n T"], sets: Float[Array, "K T"]) -> Float[Array,
   return 1.0 - 2.0 * ((bits @ sets.T) % 2)
 
 
-def all_bits(length: int) -> Int[Array, "2**T T"]:
+def all_bits(length: int) -> Int[Array, "2**{length} {length}"]:
   """All inputs in order; the first bit is the index's highest digit."""
   index = jnp.arange(2**length)
   return (index[:, None] >> jnp.arange(length)[::-1]) & 1
@@ -240,7 +240,7 @@ class FourierSparse:
     mean = float(np.mean(1.0 - 2.0 * self._table()))
     return scale * (1.0 - mean**2)
 
-  def check_draw(self, keys: PRNGKeyArray) -> None:
+  def check_draw(self, keys: Key[Array, " k"]) -> None:
     """Any sets can be drawn."""
 
 

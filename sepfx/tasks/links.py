@@ -58,7 +58,7 @@ class Link:
     return None
 
 
-def _through_relu(direction: Float[Array, " q*d"]) -> TwoLayer:
+def _through_relu(direction: Float[Array, " qd"]) -> TwoLayer:
   """h -> <direction, h> as a two-layer network: u = relu(u) - relu(-u)."""
   return TwoLayer(
     jnp.array([1.0, -1.0]), jnp.stack([direction, -direction]), jnp.zeros(2)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sepfx.errors import require
 from sepfx.tasks.fourier import of_unseen
@@ -75,7 +75,9 @@ class ParityChain:
     bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(jnp.int32)
     return BitsAndSteps(bits, jnp.cumsum(bits, axis=1)[:, -self.num_steps :] % 2)
 
-  def encode(self, planted: tuple[()], sample: BitsAndSteps) -> Int[Array, "n T+L"]:
+  def encode(
+    self, planted: tuple[()], sample: BitsAndSteps
+  ) -> Int[Array, "n {self.length}+{self.num_steps}"]:
     """The tokens b_1, ..., b_T, c_1 and all labels but the last."""
     del planted
     bits, labels = sample
@@ -113,7 +115,7 @@ class ParityChain:
     """Of a coin."""
     return 0.5
 
-  def check_draw(self, keys: PRNGKeyArray) -> None:
+  def check_draw(self, keys: Key[Array, " k"]) -> None:
     """There is nothing to draw."""
 
 

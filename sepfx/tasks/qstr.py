@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import codes as codes_lib
@@ -253,7 +253,7 @@ class QSTR:
       return None
     return self.best_constant_error() - 1 / self.length
 
-  def check_draw(self, keys: PRNGKeyArray) -> None:
+  def check_draw(self, keys: Key[Array, " k"]) -> None:
     """Raises `InvalidSetting` if the codes of one of `keys` [k] cannot be drawn.
 
     The same draws as `init` makes from the same keys.
@@ -276,7 +276,7 @@ class QSTR:
 
 
 @functools.partial(jax.jit, static_argnums=0)  # cells of one task share the program
-def _drawn_codes(task: QSTR, keys: PRNGKeyArray) -> Float[Array, "k N_max d_e"]:
+def _drawn_codes(task: QSTR, keys: Key[Array, " k"]) -> Float[Array, "k N_max d_e"]:
   return jax.vmap(lambda key: task.init(key).codes)(keys)
 
 

@@ -21,11 +21,11 @@ MAX_LENGTH = 20
 _CHUNK = 4096
 
 
-def walsh_hadamard(values: Float[Array, " 2**T"]) -> Float[Array, " 2**T"]:
+def walsh_hadamard(values: Float[Array, " n"]) -> Float[Array, " n"]:
   """Returns f^(S) = E_b f(b) chi_S(b) for all S, in T 2^T steps.
 
   Args:
-    values: of f on `all_bits`.
+    values: of f on `all_bits`, n = 2^T.
 
   Raises:
     InvalidSetting: if their number is no power of two.
@@ -40,7 +40,9 @@ def walsh_hadamard(values: Float[Array, " 2**T"]) -> Float[Array, " 2**T"]:
   return values / n
 
 
-def spectrum(function: Callable[[Array], Array], length: int) -> Float[Array, " 2**T"]:
+def spectrum(
+  function: Callable[[Array], Array], length: int
+) -> Float[Array, "2**{length}"]:
   """Returns all 2^T coefficients of a function, a trained model say.
 
   Args:

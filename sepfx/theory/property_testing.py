@@ -321,14 +321,14 @@ def _block_sizes(length: int, degree: int) -> list[int]:
   return [1 + 2 * (pairs // m + (block < pairs % m)) for block in range(m)]
 
 
-def _cube(dimension: int) -> Int[np.ndarray, "2**m m"]:
+def _cube(dimension: int) -> Int[np.ndarray, "2**{dimension} {dimension}"]:
   """All points; the first bit is the index's lowest digit."""
   return (np.arange(2**dimension)[:, None] >> np.arange(dimension)) & 1
 
 
 def _restricted(
-  rng: np.random.Generator, function: Function, flips: Int[np.ndarray, "n 2**m T"]
-) -> tuple[Float[np.ndarray, "n 2**m"], float]:
+  rng: np.random.Generator, function: Function, flips: Int[np.ndarray, "n size T"]
+) -> tuple[Float[np.ndarray, "n size"], float]:
   """Squared coefficients of f on cubes around random base points.
 
   Args:

@@ -215,7 +215,7 @@ class ERMTrial(Trial):
     test = self.test_task.sample(test_key, planted, self.protocol.num_test)
     return World(planted, sample, test, Keys(order_key, dropout_key))
 
-  def batch(self, world: World, step: Int[Array, ""]) -> Any:
+  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """The whole sample, or the next part of it in this epoch's order.
 
     Where batches do not divide the sample, each epoch leaves out a few, others each

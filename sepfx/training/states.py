@@ -63,5 +63,8 @@ class World(NamedTuple):
 
 
 def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-  """Returns `new` where the condition holds, else `old`, sharing what they share."""
+  """Returns `new` where the condition holds, else `old`.
+
+  Leaves that are the same object in both are kept as they are.
+  """
   return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
