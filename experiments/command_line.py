@@ -137,7 +137,7 @@ def _guess(error: InvalidSetting) -> str:
   given = error.setting
   if given == "argument":
     given = str(error.got).lstrip("-").partition("=")[0]
-  near = difflib.get_close_matches(given, flags.FLAGS, n=1, cutoff=0.7)
+  near = difflib.get_close_matches(given, [*flags.FLAGS, "preset"], n=1, cutoff=0.8)
   return f"; did you mean --{near[0]}?" if near else ""
 
 

@@ -126,8 +126,12 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  settings = given("lengths", "degrees", "components", "functions", "inputs", "seed")
-  leave("growth", settings, report, unknown)
+  leave(
+    "growth",
+    lambda: given("lengths", "degrees", "components", "functions", "inputs", "seed"),
+    report,
+    unknown,
+  )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
+import rich.console
+import rich.progress
 import rich.table
 from absl import flags
 
@@ -14,13 +17,16 @@ from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 
-from .running import Request, Search
+from .running import Request, Search, planned
 
 FLAGS = flags.FLAGS
 
 
 def shown(
-  request: Request, directory: RunDirectory | None, search: Search | None
+  request: Request,
+  directory: RunDirectory | None,
+  search: Search | None,
+  console: rich.console.Console,
 ) -> Iterator[Any]:
   """Compiles the programs of a run, times the first steps of each, and records nothing.
 
@@ -28,6 +34,7 @@ def shown(
     request: what is asked for.
     directory: where some of it may be recorded; None if there is none yet.
     search: that would choose among the trials; None if all of them run.
+    console: where a bar shows how far it is, if that is a terminal.
 
   Yields:
     What is to be printed.
@@ -36,22 +43,38 @@ def shown(
     InvalidSetting: if a task cannot be drawn, or a file of the directory is damaged.
     OutOfMemory: if a program does not fit.
   """
-  recorded = set()
+  recorded: set[str] = set()
+  outgrown: list[tuple[str, int]] = []
   if directory is not None and directory.stored is not None:
-    recorded = set(TrialFiles(directory, request.cells, added=request.added).rows)
-  all_trials = len(request.own) * request.num_trials
-  found = list(
-    rehearse(
-      request.own,
-      seed=request.seed,
-      num_trials=request.num_trials,
-      lanes=FLAGS.lanes,
-      finished=recorded,
+    files = TrialFiles(
+      directory,
+      request.cells,
+      added=request.added,
+      probed=request.probed,
+      keep_weights=request.keep_weights,
+      only_read=True,
     )
+    recorded, outgrown = set(files.rows), files.outgrown_trials
+  plan = planned(request, outgrown, search)
+  missing = {*plan.names, *plan.again} - recorded
+  programs = rehearse(
+    request.cells,
+    seed=request.seed,
+    num_trials=plan.num_trials,
+    lanes=FLAGS.lanes,
+    finished=plan.every - missing,
   )
-  trials = sum(program.trials for program in found)
-  text = f"{len(request.own)} cells, {all_trials} trials, {all_trials - trials} recorded"
-  yield f"{text}; nothing was run."
+  live = console.is_terminal and not console.quiet
+  number = len({jax.tree.structure(cell.trial) for cell in request.cells})
+  bar = rich.progress.track(
+    programs, "programs", total=number, console=console, disable=not live, transient=True
+  )
+  found = list(bar)
+  there = len(recorded.intersection(plan.names))
+  again = f", {len(plan.again)} that a larger budget brings back" if plan.again else ""
+  cells = f"{len(request.own)} cell{'s' * (len(request.own) > 1)}"
+  asked = f"{cells}, {len(plan.names)} trials, {there} recorded{again}"
+  yield f"{asked}; nothing was run."
   if not found:
     return
   yield _table(found)
@@ -68,7 +91,7 @@ def _table(found: Sequence[Rehearsed]) -> rich.table.Table:
   table.add_column("program", overflow="fold")
   for name in (
     "cells", "trials", "most steps", "lanes", "compiled in", "MiB per lane",
-    "steps per s", "at most",
+    "ms per step", "at most",
   ):  # fmt: skip
     table.add_column(name, justify="right")
   for program in found:
@@ -80,7 +103,7 @@ def _table(found: Sequence[Rehearsed]) -> rich.table.Table:
       str(program.lanes),
       f"{program.compile_seconds:.1f} s",
       _number(program.bytes_per_lane / 2**20),
-      _number(program.steps_per_second),
+      _number(1e3 * program.seconds_per_step),
       time_words(program.most_seconds),
     )
   seconds = [program.compile_seconds for program in found]

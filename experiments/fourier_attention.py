@@ -141,7 +141,7 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("attention", given("run"), report, unknown)
+  leave("attention", lambda: given("run"), report, unknown)
 
 
 if __name__ == "__main__":

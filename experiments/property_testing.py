@@ -129,8 +129,11 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  chosen = from_flags(Settings, FLAGS)
-  settings = {**chosen.stored(), "run": chosen.one("run")}
+
+  def settings() -> dict[str, Any]:
+    chosen = from_flags(Settings, FLAGS)
+    return {**chosen.stored(), "run": chosen.one("run")}
+
   leave("tests", settings, report, unknown)
 
 

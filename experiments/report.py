@@ -45,7 +45,7 @@ def given(*names: str) -> dict[str, Any]:
 
 def leave(
   name: str,
-  settings: Mapping[str, Any],
+  settings: Callable[[], Mapping[str, Any]],
   find: Callable[[], Report],
   unknown: Sequence[str],
 ) -> None:
@@ -53,7 +53,7 @@ def leave(
 
   Args:
     name: of the table.
-    settings: what is asked for, for config.json.
+    settings: returns what is asked for, for config.json.
     find: makes the report, once the directory is there.
     unknown: arguments that are no flag of the program.
 
@@ -70,16 +70,17 @@ def leave(
     holds_run = bool(directory.stored and directory.stored.get("columns"))
     takes = "a directory of its own, not that of a run"
     require(not holds_run, "output_dir", FLAGS.output_dir, takes)
-    old = directory.stored["settings"] if directory.stored else settings
+    asked = json.loads(json.dumps(settings()))
+    old = directory.stored["settings"] if directory.stored else asked
     differing = [
       f"{own} (there {old.get(own)!r}, here {value!r})"
-      for own, value in settings.items()
+      for own, value in asked.items()
       if old.get(own) != value
     ]
     takes = "a directory of its own; this one differs in " + ", ".join(differing)
     require(not differing, "output_dir", FLAGS.output_dir, takes)
     report = find()
-    directory.begin(settings, {})
+    directory.begin(asked, {})
     study.write_csv(directory, f"{name}.csv", report.rows)
     for file, arrays in report.arrays.items():
       archive = io.BytesIO()

@@ -25,7 +25,7 @@ from sepfx.ensembles import Cell, Records, Watcher, hosts, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import Programs, check_lanes
 from sepfx.ensembles.progress import Progress
-from sepfx.ensembles.run_directory import SHARED, RunDirectory
+from sepfx.ensembles.run_directory import CONFIG, SHARED, RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles, begun
 from sepfx.ensembles.viewers import LiveFigure, Profile, TensorBoard
 from sepfx.errors import require
@@ -163,6 +163,48 @@ class Request(NamedTuple):
   keep_weights: bool
   notes: Mapping[str, Mapping[str, float]]
 
+  @property
+  def probed(self) -> dict[str, list[str]]:
+    """Names of values that the trials of a cell are to have, by the cell's name."""
+    return {cell.name: probes.value_names(self.probe, cell.trial) for cell in self.own}
+
+
+class Plan(NamedTuple):
+  """Which trials a command may run.
+
+  Attributes:
+    names: of those that are asked for.
+    again: of those beside them that a larger budget brings back.
+    num_trials: of a cell, at most.
+    every: names of all that stand in the directory or may.
+  """
+
+  names: Sequence[str]
+  again: Sequence[str]
+  num_trials: int
+  every: frozenset[str]
+
+
+def planned(
+  request: Request, outgrown: Sequence[tuple[str, int]], search: Search | None
+) -> Plan:
+  """Returns which trials a command may run.
+
+  A larger budget is for all that stands in the directory, not only for what is asked
+  for today.
+
+  Args:
+    request: what is asked for.
+    outgrown: name and index of the trials that a larger budget brings back.
+    search: chooses among those that are asked for; None to run all of them.
+  """
+  names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
+  asked = set() if search else set(names)
+  again = [name for name, _ in outgrown if name not in asked]
+  count = max([request.num_trials, *(k + 1 for _, k in outgrown)])
+  every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
+  return Plan(names, again, count, frozenset(every))
+
 
 # What is recorded of one trial: values by column.
 Rows = Sequence[Mapping[str, Any]]
@@ -191,12 +233,12 @@ class Search(Protocol):
 def opened() -> Iterator[RunDirectory | None]:
   """Opens --output_dir; None in processes other than the primary.
 
-  Also None where a --dry_run would have to make it.
+  Also None under --dry_run where no run is there.
 
   Raises:
     InvalidSetting: if the directory cannot be used.
   """
-  if FLAGS.dry_run and not pathlib.Path(FLAGS.output_dir).exists():
+  if FLAGS.dry_run and not (pathlib.Path(FLAGS.output_dir) / CONFIG).exists():
     yield None
     return
   if not hosts.is_primary():
@@ -264,25 +306,20 @@ def recorded(
   path = pathlib.Path(FLAGS.output_dir)
   for cell in request.own:  # before the directory says that it is of this run
     cell.trial.task.check_draw(cell.seeds(request.seed, request.num_trials).task)
-  names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
   files = None
-  probed = {c.name: probes.value_names(request.probe, c.trial) for c in request.own}
   if directory is not None:
     files = begun(
       directory,
       request.settings,
       request.cells,
       added=request.added,
-      probed=probed,
+      probed=request.probed,
       keep_weights=request.keep_weights,
       notes=request.notes,
     )
-  # A larger budget is for all that stands there, not only for what is asked for today.
   outgrown = files.outgrown_trials if files else []
   outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
-  again = [name for name, _ in outgrown if search or name not in names]
-  count = max([request.num_trials, *(k + 1 for _, k in outgrown)])
-  every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
+  names, again, count, every = planned(request, outgrown, search)
   programs: Programs | None = {} if search else None
   # All models at one length before the next: what is slow shows early.
   shortest_first = sorted(request.cells, key=lambda cell: cell.coordinates["length"])

@@ -96,7 +96,7 @@ def report() -> Report:
 
 def main(unknown: Sequence[str]) -> None:
   """Leaves the results in --output_dir."""
-  leave("sharpness", given("runs"), report, unknown)
+  leave("sharpness", lambda: given("runs"), report, unknown)
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ def run(study: Study, chosen: Chosen) -> None:
     )
     search = study.search(own, chosen)
     if FLAGS.dry_run:
-      for part in dry_run.shown(request, directory, search):
+      for part in dry_run.shown(request, directory, search, console):
         console.print(part)
       return
 

@@ -21,6 +21,7 @@ import rich.console
 from sepfx import models as models_lib
 from sepfx import plotting
 from sepfx import probes as probes_lib
+from sepfx.analysis import looks
 from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import check_lanes
@@ -70,9 +71,9 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs go on. Where it asks for fewer trials than an earlier one, all of that
-  one's are measured. A probe is known by the names of its values alone:
-  one that has changed takes other names, or another directory.
+  spent theirs run again, from their first step. Where it asks for fewer trials than an
+  earlier one, all of that one's are measured. A probe is known by the names of its values
+  alone: one that has changed takes other names, or another directory.
 
   On CPUs each core is a device, if JAX has not been used before the call.
 
@@ -293,7 +294,9 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
     )
 
     def draw(records: Records) -> None:
-      plotting.write_unfinished(there, plotting.plot(records), len(records.all_curves))
+      with looks.look():
+        figure = plotting.plot(records)
+        plotting.write_unfinished(there, figure, len(records.all_curves))
 
     with Progress(len(trials), plan.cells, plan.console) as shown:
       shown.recorded(len(trials) - len(missing))

@@ -69,6 +69,8 @@ def test_help_of_a_report_shows_no_flag_of_trials():
   [
     (("parity", "--preset=fig1a"), "--preset: got 'fig1a', takes nothing: parity has"),
     (("sample-complexity", "--lenghts=4"), "optimizer; did you mean --lengths?"),
+    (("sample-complexity", "--num_heads=2", "--models=gru"), "its optimizer\n"),
+    (("sample-complexity", "--prest=fig1a"), "optimizer; did you mean --preset?"),
     (("sample-complexity", "--quite"), "model; did you mean --quiet?"),
     (("sample-complexity", "--kernel=3"), "the protocol Online, its optimizer\n"),
     (("table-1", "--out_dir=a"), "(see --help); did you mean --output_dir?"),

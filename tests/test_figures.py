@@ -393,7 +393,7 @@ def test_losses_that_are_all_high_fill_their_panel():
   ("style", "width", "message"),
   [
     ("poster", None, "figure_style: got 'poster', takes one of screen, paper, slides"),
-    ("paper", 0.5, "figure_width: got 0.5, takes inches from 1.5 to 60"),
+    ("paper", 0.5, "figure_width: got 0.5, takes inches from 2.8 to 60"),
   ],
 )
 def test_looks_that_there_are_not(style, width, message):

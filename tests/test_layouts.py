@@ -123,7 +123,13 @@ DRAWN = {
   ),
   "table_1": exponents,
 }
-LOOKS = {"screen": ("screen", None), "page": ("paper", None), "column": ("paper", 3.3)}
+LOOKS = {
+  "screen": ("screen", None),
+  "page": ("paper", None),
+  "column": ("paper", 3.3),
+  "least": ("paper", looks.LOOKS["paper"].least),
+  "slides": ("slides", None),
+}
 
 
 def names_of(axis):

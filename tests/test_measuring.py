@@ -109,7 +109,7 @@ def test_a_call_goes_on_and_grows(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_larger_budget(tmp_path):
+def test_a_larger_budget(tmp_path, monkeypatch):
   short, long = (
     dataclasses.replace(
       quick.args[3], thresholds=(0.95,), optimizer=AdamW(0.03), max_samples=8 * steps
@@ -122,12 +122,22 @@ def test_a_larger_budget(tmp_path):
       *quick.args[:3], protocol, num_trials=4, progress=False, **options
     )
 
+  drawn = []
+  monkeypatch.setattr(viewers, "_FIRST_SECONDS", 0.0)
+  monkeypatch.setattr(viewers, "_REST", 0.0)
   before = call(short, directory=tmp_path)
+  monkeypatch.setattr(plotting, "plot", lambda records: drawn.append(records.table) or 1)
+  monkeypatch.setattr(plotting, "write_unfinished", lambda *_: None)
+  monkeypatch.setattr(plotting, "write", lambda *_: None)
   assert set(before.table["outcome"]) == {"reached", "censored"}
   again = Counted()
   grown = call(long, directory=tmp_path, watchers=[again])
   of_trials = before.where(before.table["outcome"] == "censored").names()
   assert again.number == len(of_trials)
+  assert len(drawn) == len(of_trials)
+  for k, table in enumerate(drawn, start=1):  # without what runs again
+    assert len(table) == 4 - len(of_trials) + k
+    assert "censored" not in table["outcome"]
   whole = call(long)
   np.testing.assert_array_equal(grown.table, whole.table)
   assert grown.settings == json.loads(json.dumps(whole.settings))

@@ -58,6 +58,31 @@ def test_a_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_a_dry_run_beside_what_is_recorded(tmp_path, monkeypatch, capsys):
+  """A new axis, probes, and a larger budget: it says what the run trains."""
+  monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.0)
+  one = ("--thresholds=0.3", "--uniform_fractions=", "--num_trials=2")
+  started(tmp_path, *one)
+  directory = tmp_path / "run"
+  before = {p: p.read_bytes() for p in directory.iterdir()}
+
+  def dry(*arguments):
+    capsys.readouterr()
+    with flagsaver.flagsaver():
+      started(tmp_path, *one, *arguments, "--dry_run")
+    assert {p: p.read_bytes() for p in directory.iterdir()} == before
+    return capsys.readouterr().out
+
+  assert "2 cells, 4 trials, 4 recorded; nothing was run." in dry()
+  assert "4 cells, 8 trials, 4 recorded; " in dry("--learning_rate=0.01,0.02")
+  assert "2 cells, 4 trials, 0 recorded; " in dry("--probes=norms")
+  assert "2 cells, 4 trials, 0 recorded; " in dry("--keep_weights")
+  assert "1 cell, 2 trials, 0 recorded, 2 that a larger budget brings back; " in dry(
+    "--lengths=2", "--max_samples=6400"
+  )
+
+
 def test_a_figure_while_the_run_lasts(tmp_path, monkeypatch):
   monkeypatch.setattr(viewers, "_FIRST_SECONDS", 0.0)
   monkeypatch.setattr(viewers, "_REST", 0.0)

@@ -79,6 +79,7 @@ class Look(NamedTuple):
     width: of a figure, in inches; None for what its panels take.
     page: height that all panels of a figure have together, in inches, where they can be
       read at it; None for what they take.
+    least: width of a figure, in inches, that all of its texts fit in.
     panel: the least width of a panel, in inches.
     dpi: of images.
   """
@@ -86,14 +87,15 @@ class Look(NamedTuple):
   points: float
   width: float | None
   page: float | None
+  least: float
   panel: float
   dpi: int
 
 
 LOOKS = {
-  "screen": Look(10, None, None, 3.0, 150),
-  "paper": Look(7, 6.75, 8.4, 1.5, 300),
-  "slides": Look(16, 12.0, None, 4.8, 150),
+  "screen": Look(10, None, None, 4.0, 3.0, 150),
+  "paper": Look(7, 6.75, 8.4, 2.8, 1.5, 300),
+  "slides": Look(16, 12.0, None, 7.0, 4.8, 150),
 }
 _now: contextvars.ContextVar[Look] = contextvars.ContextVar(
   "look", default=LOOKS["screen"]
@@ -113,8 +115,8 @@ def look(style: str = "screen", width: float | None = None) -> Iterator[None]:
   """
   require(style in LOOKS, "figure_style", style, f"one of {', '.join(LOOKS)}")
   chosen = LOOKS[style]
-  takes = f"inches from {chosen.panel:g} to 60"
-  fits = width is None or chosen.panel <= width <= 60
+  takes = f"inches from {chosen.least:g} to 60"
+  fits = width is None or chosen.least <= width <= 60
   require(fits, "figure_width", width, takes)
   token = _now.set(chosen if width is None else chosen._replace(width=width))
   try:

@@ -155,7 +155,8 @@ class Checkpoints:
       if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         raise
       warnings.warn(
-        f"{path} is of other versions, its trials start anew: {error}", stacklevel=2
+        f"{path} is of other versions or another budget, its trials start anew: {error}",
+        stacklevel=2,
       )
       return {}
 

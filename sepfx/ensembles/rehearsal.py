@@ -10,6 +10,8 @@ import jax
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.forecast import makespan
+from sepfx.ensembles.lanes import Lanes
 from sepfx.ensembles.programs import Compiler, Job, OpenProgram, Queue, jobs_of
 from sepfx.ensembles.watchers import Watcher
 
@@ -27,8 +29,9 @@ class Rehearsed(NamedTuple):
     lanes: trials that advance at once, over all devices.
     compile_seconds: until it was compiled.
     bytes_per_lane: device memory for one trial.
-    steps_per_second: of all lanes together, in the first steps. Evaluations near a
-      threshold read more test samples than these do.
+    seconds_per_step: of one trial, beside those in the other lanes, in their first
+      steps. Evaluations near a threshold read more test samples than these do.
+    most_seconds: until all trials have ended, if each goes on to the end of its budget.
   """
 
   cells: Sequence[Cell]
@@ -37,12 +40,8 @@ class Rehearsed(NamedTuple):
   lanes: int
   compile_seconds: float
   bytes_per_lane: float
-  steps_per_second: float
-
-  @property
-  def most_seconds(self) -> float:
-    """What all of its steps take, at this pace."""
-    return self.steps / self.steps_per_second
+  seconds_per_step: float
+  most_seconds: float
 
 
 class _Counter(Watcher):
@@ -82,8 +81,31 @@ def rehearse(
 
 def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
   start = time.perf_counter()
-  lanes = compiler(jobs[0].cell)
-  compiled = time.perf_counter()
+  while True:
+    lanes = compiler(jobs[0].cell)
+    compiled = time.perf_counter() - start
+    try:
+      pace = _pace(jobs, compiler, lanes)
+      break
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+      compiler.narrow(lanes.lanes_per_device, error, [jobs[0].cell])
+      del lanes  # its memory, before there are narrower ones
+  busy = min(len(jobs), lanes.num_lanes)
+  steps = [job.cell.trial.most_steps for job in jobs]
+  return Rehearsed(
+    list({job.cell.name: job.cell for job in jobs}.values()),
+    len(jobs),
+    sum(steps),
+    busy,
+    compiled,
+    lanes.bytes_per_device / lanes.lanes_per_device,
+    pace,
+    makespan([pace * own for own in steps], busy),
+  )
+
+
+def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes) -> float:
+  """Seconds per step of one trial, with as many others as there are lanes."""
   opened, counter = OpenProgram(Queue(jobs, {}), lanes), _Counter()
 
   def advance() -> bool:
@@ -95,19 +117,11 @@ def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
     opened.collect([counter], False)
     return opened.running or opened.has_waiting
 
-  since = compiled
+  since = time.perf_counter()
   if advance():  # the first draws what trials begin with, which takes its own time
     since, counter.steps = time.perf_counter(), 0
     while advance() and time.perf_counter() - since < _TIMED_SECONDS:
       pass
   seconds = time.perf_counter() - since
   lanes.clear()
-  return Rehearsed(
-    list({job.cell.name: job.cell for job in jobs}.values()),
-    len(jobs),
-    sum(job.cell.trial.most_steps for job in jobs),
-    lanes.num_lanes,
-    compiled - start,
-    lanes.bytes_per_device / lanes.lanes_per_device,
-    counter.steps / seconds,
-  )
+  return seconds * min(len(jobs), lanes.num_lanes) / counter.steps

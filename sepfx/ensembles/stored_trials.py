@@ -43,6 +43,7 @@ class StoredTrials:
     rows: of each trial, by its cell's name and its index.
     curves: by the trial's name.
     probes: values by the trial's name.
+    weights: names of the trials whose weights are there.
   """
 
   def __init__(
@@ -50,6 +51,8 @@ class StoredTrials:
     directory: RunDirectory,
     cells: Mapping[str, Cell],
     added: Mapping[str, Any],
+    *,
+    only_read: bool = False,
   ):
     """Reads them, and only then writes: names with the added axes, whole trials alone.
 
@@ -58,12 +61,14 @@ class StoredTrials:
       cells: all that may stand there by their names, in the order of the records.
       added: axes that what stands there does not have yet, with the value that all of
         it was run with.
+      only_read: leave every file as it is, and say nothing of damaged ones.
 
     Raises:
       InvalidSetting: if a file is malformed, or not this grid's; or a row contradicts its
         trial's curve.
     """
     self._directory, self._cells, self._added = directory, cells, added
+    self._only_read = only_read
     self._new_names = self._names_with_axes()
     # Trials that ended since the run was last complete.
     self._latest: set[str] = set()
@@ -71,6 +76,9 @@ class StoredTrials:
     self.curves = self._read_curves()
     self.probes = self._read_probes()
     self.rows = self._read_rows()
+    self.weights = {self._renamed(name) for name in self._weight_files()}
+    if only_read:
+      return
     if added:
       self._rename()
     if directory.stored is not None:  # else there is nothing, and no config.json yet
@@ -114,11 +122,16 @@ class StoredTrials:
     for each in [*path.glob(f"{ENDED}/*.npy"), *path.glob(f"{ENDED}/*.json")]:
       name = self._renamed(urllib.parse.unquote(each.stem))
       each.replace(path / of_ended(name, each.suffix[1:]))
-    for each in path.glob(f"{weights.DIRECTORY}/**/*.safetensors"):
-      name = str(each.relative_to(path / weights.DIRECTORY))[: -len(each.suffix)]
+    for name, each in self._weight_files().items():
       target = path / weights.path_of(self._renamed(name))
       target.parent.mkdir(parents=True, exist_ok=True)
       each.replace(target)
+
+  def _weight_files(self) -> dict[str, pathlib.Path]:
+    """Files of weights by the names that their trials had."""
+    path = self._directory.path / weights.DIRECTORY
+    files = list(path.glob("**/*.safetensors"))
+    return {str(f.relative_to(path))[: -len(f.suffix)]: f for f in files}
 
   def _read_curves(self) -> dict[str, np.ndarray]:
     path = self._directory.path
@@ -151,6 +164,8 @@ class StoredTrials:
     return {self._renamed(name): own for name, own in found.items()}
 
   def _set_aside(self, file: pathlib.Path, then: str) -> None:
+    if self._only_read:
+      return
     target = set_aside(file)
     warnings.warn(f"{file} is damaged: set aside as {target.name}, {then}", stacklevel=6)
 
@@ -158,7 +173,7 @@ class StoredTrials:
     path = self._directory.path / TRIALS
     self._content = content = path.read_bytes() if path.exists() else b""
     complete, newline, cut = content.rpartition(b"\n")
-    if cut:
+    if cut and not self._only_read:
       shown = cut.decode(errors="replace")
       warnings.warn(
         f"{path}: the last line was cut short, its trial runs again: {shown!r}",
@@ -176,7 +191,7 @@ class StoredTrials:
         whole[key] = rows
       else:
         without_curve += 1
-    if without_curve:
+    if without_curve and not self._only_read:
       copy = free_name(path)
       self._directory.write(copy.name, content)
       warnings.warn(

@@ -93,6 +93,7 @@ class TrialFiles(Watcher):
     added: Mapping[str, Any] | None = None,
     probed: Mapping[str, Collection[str]] | None = None,
     keep_weights: bool = False,
+    only_read: bool = False,
   ):
     """Reads what is there.
 
@@ -103,6 +104,7 @@ class TrialFiles(Watcher):
         it was run with.
       probed: names of values that the trials of a cell shall have, by the cell's name.
       keep_weights: whether trials shall have their weights there.
+      only_read: leave every file as it is; no trial may end then.
 
     Raises:
       InvalidSetting: if a file is malformed, or not this grid's; or a row contradicts its
@@ -111,9 +113,10 @@ class TrialFiles(Watcher):
     self._directory = directory
     self._cells = {cell.name: cell for cell in cells}
     self._probed, self._keep_weights = probed or {}, keep_weights
-    stored = StoredTrials(directory, self._cells, added or {})
+    stored = StoredTrials(directory, self._cells, added or {}, only_read=only_read)
     self._types = stored.types
     self._curves, self._probes, self._rows = stored.curves, stored.probes, stored.rows
+    self._weights = stored.weights
 
   @property
   def types(self) -> dict[str, type]:
@@ -168,6 +171,7 @@ class TrialFiles(Watcher):
     if result.params is not None:
       content = weights.serialised(result.name, result.cell.trial.model, result.params)
       self._directory.write(weights.path_of(result.name), content)
+      self._weights.add(result.name)
     buffer = io.BytesIO()
     np.save(buffer, result.curve)
     self._directory.write(of_ended(result.name, "npy"), buffer.getvalue())
@@ -193,7 +197,7 @@ class TrialFiles(Watcher):
     the order in which trials ended; curves move into `curves.npz`, probes into
     `probes.csv`.
     """
-    records = self.records
+    records = self._records(self._order)
     self._directory.write(CURVES, archive(records.all_curves))
     if records.probes is not None:
       probe_rows = [records.probes.dtype.names, *records.probes.tolist()]
@@ -205,8 +209,16 @@ class TrialFiles(Watcher):
 
   @property
   def records(self) -> Records:
-    """All trials that have ended, in their final order: while a run lasts, too."""
+    """All trials that have ended, in their final order: while a run lasts, too.
+
+    Without those that a larger budget brings back.
+    """
     order = self._order
+    return self._records(
+      [key for key in order if not outgrown(self._cells[key[0]], self._rows[key])]
+    )
+
+  def _records(self, order: Sequence[tuple[str, int]]) -> Records:
     names = [trial_name(self._cells[cell], k) for cell, k in order]
     heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
     probes = [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)]
@@ -236,8 +248,7 @@ class TrialFiles(Watcher):
   def _lacks(self, cell: str, k: int) -> bool:
     name = trial_name(self._cells[cell], k)
     probed = set(self._probed.get(cell, ())) <= set(self._probes.get(name, ()))
-    kept = (self._directory.path / weights.path_of(name)).exists()
-    return not (probed and (kept or not self._keep_weights))
+    return not (probed and (name in self._weights or not self._keep_weights))
 
   def _remove_checkpoints(self) -> None:
     """Removes what is needed only while a run lasts; what was set aside stays.

@@ -209,7 +209,7 @@ class OnlineTrial(Trial):
     test = self.test_task.sample(test_key, planted, math.prod(self._chunks))
     return World(planted, None, test, Keys(data_key, dropout_key))
 
-  def batch(self, world: World, step: Int[Array, ""]) -> Any:
+  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """A fresh one."""
     key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)

@@ -127,7 +127,7 @@ class Trial(abc.ABC):
     """Draws what stays fixed: planted parameters, samples."""
 
   @abc.abstractmethod
-  def batch(self, world: World, step: Int[Array, ""]) -> Any:
+  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """Returns the sample that the step takes its gradient on."""
 
   @abc.abstractmethod
