@@ -81,10 +81,10 @@ def parsed(argv: list[str]) -> list[str]:
   Also where help is asked for.
   """
   study = command()
-  if not help.ASKED.isdisjoint(argv):
-    print(help.of_study(study))
-    sys.exit(0)
   try:
+    if not help.ASKED.isdisjoint(argv):
+      print(help.of_study(study, argv))
+      sys.exit(0)
     return flags.FLAGS(presets.expanded(argv, study), known_only=True)
   except InvalidSetting as error:
     outlets.say(f"error: --{error.setting}: {error.words}")

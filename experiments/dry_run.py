@@ -82,7 +82,12 @@ def shown(
   ends = "" if to_end else ", which most do not"
   yield f"At most: if all trials spend their budgets{ends}; by the pace of a few steps."
   if search is not None:
-    yield f"A search chooses among the trials: it runs about {search.num_trials} of them."
+    share = min(1.0, search.num_trials / len(plan.names))
+    seconds = sum(p.compile_seconds + share * p.most_seconds for p in found)
+    yield (
+      f"A search chooses among the trials: it runs about {search.num_trials} of them, "
+      f"which takes {time_words(seconds)} at most."
+    )
 
 
 def _table(found: Sequence[Rehearsed]) -> rich.table.Table:

@@ -6,7 +6,7 @@ import inspect
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from absl import flags
 
@@ -19,12 +19,18 @@ ASKED = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
 _OF_REPORTS = ("output_dir", "quiet")
 
 
-def of_study(study: str) -> str:
-  """The help of the study that is being run.
+def of_study(study: str, argv: Sequence[str] = ()) -> str:
+  """The help of the study that is being run; of a preset, if one is given.
 
   Args:
     study: its command, such as "sample-complexity".
+    argv: the command line.
+
+  Raises:
+    InvalidSetting: for a preset that the study does not have.
   """
+  if preset := presets.described(argv, study):
+    return preset
   main = sys.modules["__main__"]
   trains = hasattr(main, "STUDY")
   own, others = [], []
@@ -39,7 +45,8 @@ def of_study(study: str) -> str:
   return "\n".join(
     [
       inspect.cleandoc(main.__doc__ or ""),
-      *(["\nPresets, for --preset=NAME: " + ", ".join(known)] if known else []),
+      *(["\nPresets: " + ", ".join(known)] if known else []),
+      *(["--preset=NAME takes one, --preset=NAME --help tells of it."] if known else []),
       "\nWhat is measured. [several]: values with commas between them are an axis.\n",
       *_described(own),
       "\nHow it is run:\n",

@@ -33,7 +33,8 @@ def merged(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
     (flag, field), new = known[name], here.values[name]
     values[name] = _merged(old, new, field.metadata["kind"])
     if not values[name]:
-      differing.append(f"{flag} (there {_shown(old)}, here {_shown(new)})")
+      larger = ", a larger one may be asked for" * (field.metadata["kind"] == "budget")
+      differing.append(f"{flag} (there {_shown(old)}, here {_shown(new)}{larger})")
   further: dict[str, tuple] = {}
   for name in [*there.further, *(n for n in here.further if n not in there.further)]:
     one, two = there.further.get(name, ()), here.further.get(name, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Sequence
 
 from sepfx.errors import require
 
@@ -18,6 +19,20 @@ def of(study: str) -> list[str]:
   """
   command = re.compile(rf"^#.*\bsepfx {re.escape(study)} .*--preset=", re.MULTILINE)
   return sorted(f.stem for f in _FILES.glob("*.cfg") if command.search(f.read_text()))
+
+
+def described(argv: Sequence[str], study: str) -> str:
+  """What the presets of a command line say of themselves, and their flags.
+
+  Raises:
+    InvalidSetting: for a preset that the study does not have.
+  """
+  files = [
+    pathlib.Path(argument.partition("=")[2])
+    for own, argument in zip(argv, expanded(list(argv), study), strict=False)
+    if own != argument
+  ]
+  return "\n".join(path.read_text().rstrip() for path in files)
 
 
 def expanded(argv: list[str], study: str) -> list[str]:

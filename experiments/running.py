@@ -283,7 +283,7 @@ def recorded(
   request: Request,
   directory: RunDirectory | None,
   stop: Stop,
-  draw: Callable[[Records], None],
+  draw: Callable[[Records, int | None], None],
   search: Search | None = None,
 ) -> Records | None:
   """Runs what is missing of what is asked for.
@@ -292,7 +292,8 @@ def recorded(
     request: what is.
     directory: from `opened`.
     stop: from `start`.
-    draw: draws what has been recorded so far, while the run lasts.
+    draw: draws what has been recorded so far, while the run lasts, and says of how many
+      trials; None if that is not known yet.
     search: chooses among the trials round by round; None to run all of them.
 
   Returns:
@@ -334,7 +335,9 @@ def recorded(
       number = len(again) + (search.num_trials if search else len(names))
       progress = Progress(number, request.cells, console())
       while_running.enter_context(progress)
-      watchers += [files, progress, LiveFigure(files, draw)]
+      whole = None if search else len({*names, *again, *files.rows})
+      live = LiveFigure(files, lambda records: draw(records, whole))
+      watchers += [files, progress, live]
 
     def finish(chosen: Sequence[str]) -> dict[str, Rows]:
       """Runs those that are not recorded; returns the rows of all."""

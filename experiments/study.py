@@ -22,7 +22,8 @@ from sepfx.analysis.passages import Checks
 from sepfx.analysis.probed import summarise_probes
 from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
 from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, UnknownSetting, require
+from sepfx.models import has_field
 from sepfx.plotting import notes_of, write_figure, write_unfinished
 from sepfx.training import Trial, with_setting
 
@@ -161,7 +162,18 @@ class Study:
       return grid(build, axes, task_draw=draw)
     except InvalidSetting as error:
       flag = chosen.flag_of(error.setting)
-      raise type(error)(flag, error.got, error.takes) from error
+      takes = error.takes
+      if isinstance(error, UnknownSetting) and (others := self._with_field(flag, chosen)):
+        takes += f"; {others[0]} has it, as in {others[0]}:{flag}={error.got}"
+      raise type(error)(flag, error.got, takes) from error
+
+  def _with_field(self, name: str, chosen: Chosen) -> list[str]:
+    """The models that have a field of this name."""
+    return [
+      model
+      for model in chosen.values.get("model", ())
+      if has_field(self.build(chosen.at({"model": model})[0]).model, name)
+    ]
 
 
 def main(study: Study) -> None:
@@ -225,11 +237,11 @@ def run(study: Study, chosen: Chosen) -> None:
       everything = beside.together([Part(records, cells, whole), *others])
       return Run(*everything, whole, FLAGS.against)
 
-    def draw_unfinished(records: Records) -> None:
+    def draw_unfinished(records: Records, of: int | None) -> None:
       assert directory is not None
       so_far = run_of(records)
       figure = study.draw(so_far, study.summarise(so_far))
-      write_unfinished(directory, figure, len(records.all_curves))
+      write_unfinished(directory, figure, len(records.all_curves), of)
 
     records = running.recorded(request, directory, stop, draw_unfinished, search)
     if records is None or directory is None:

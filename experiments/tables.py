@@ -41,6 +41,8 @@ def means(summary: dict) -> list[Any]:
   text = "Mean [95% interval] over trials."
   if any(len(e["over"]) >= LEAST_PLACES for e in summary["exponents"]):
     text += f" c is the exponent of n ~ {letter}^c."
+  if any(cell["reached"] < cell["trials"] for cell in summary["cells"]):
+    text += " >: a lower bound, since only so many trials reached it within the budget."
   if any(cell["coarse"] for cell in summary["cells"]):
     text += " Coarse: less than ten checks (--check_every)."
   parts.append(text)

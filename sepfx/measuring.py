@@ -296,7 +296,8 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
     def draw(records: Records) -> None:
       with looks.look():
         figure = plotting.plot(records)
-        plotting.write_unfinished(there, figure, len(records.all_curves))
+        so_far = len(records.all_curves)
+        plotting.write_unfinished(there, figure, so_far, len(trials))
 
     with Progress(len(trials), plan.cells, plan.console) as shown:
       shown.recorded(len(trials) - len(missing))

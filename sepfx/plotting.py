@@ -108,10 +108,21 @@ def write(directory: RunDirectory, records: Records) -> None:
 
 
 def write_unfinished(
-  directory: RunDirectory, figure: matplotlib.figure.Figure, trials: int
+  directory: RunDirectory,
+  figure: matplotlib.figure.Figure,
+  trials: int,
+  of: int | None = None,
 ) -> None:
-  """Writes the figure of a run that lasts, and on it how many trials have ended."""
-  figure.suptitle(f"not complete: {trials} trials so far", color="#b3262b")
+  """Writes the figure of a run that lasts, and on it how many trials have ended.
+
+  Args:
+    directory: where.
+    figure: what is drawn of them.
+    trials: how many.
+    of: how many there will be; None if that is not known yet.
+  """
+  count = f"{trials} trials" if of is None else f"{trials} of {of} trials"
+  figure.suptitle(f"not complete: {count} so far", color="#b3262b")
   write_figure(directory, figure)
 
 

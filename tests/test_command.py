@@ -64,12 +64,23 @@ def test_help_of_a_report_shows_no_flag_of_trials():
   assert "--lanes" not in done.stdout
 
 
+def test_help_of_a_preset_is_what_its_file_says():
+  done = sepfx("sample-complexity", "--preset=quickstart", "--help")
+  assert done.returncode == 0
+  assert done.stdout == (ROOT / "experiments/flags/quickstart.cfg").read_text()
+  assert sepfx("parity", "--preset=quickstart", "--help").returncode == 2
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
     (("parity", "--preset=fig1a"), "--preset: got 'fig1a', takes nothing: parity has"),
     (("sample-complexity", "--lenghts=4"), "optimizer; did you mean --lengths?"),
     (("sample-complexity", "--num_heads=2", "--models=gru"), "its optimizer\n"),
+    (
+      ("sample-complexity", "--models=transformer,gru", "--units=32"),
+      "its optimizer; gru has it, as in gru:units=32\n",
+    ),
     (("sample-complexity", "--prest=fig1a"), "optimizer; did you mean --preset?"),
     (("sample-complexity", "--quite"), "model; did you mean --quiet?"),
     (("sample-complexity", "--kernel=3"), "the protocol Online, its optimizer\n"),

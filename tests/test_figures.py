@@ -389,10 +389,27 @@ def test_losses_that_are_all_high_fill_their_panel():
   assert low > 0.3
 
 
+@pytest.mark.parametrize("style", looks.LOOKS)
+def test_labels_beside_the_losses_do_not_touch(style):
+  """A threshold of 0.7 below uniform attention's loss of 0.75."""
+  records = records_of(["reached"] * 3)
+  risk = np.full(len(records.table), 0.75)
+  with looks.look(style):
+    figure = figures.sample_complexity(
+      records, [Level(0.7)], summary_of(records), risk, {}
+    )
+    figure.draw_without_rendering()
+    threshold, uniform = figure.axes[1].texts
+    assert threshold.get_text() == "threshold\n0.7"
+    below, above = (text.get_window_extent() for text in (threshold, uniform))
+  assert below.y1 <= above.y0 + 1
+
+
 @pytest.mark.parametrize(
   ("style", "width", "message"),
   [
     ("poster", None, "figure_style: got 'poster', takes one of screen, paper, slides"),
+    ("paper", "3.3", "figure_width: got '3.3', takes inches from 2.8 to 60"),
     ("paper", 0.5, "figure_width: got 0.5, takes inches from 2.8 to 60"),
   ],
 )

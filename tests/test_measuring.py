@@ -158,7 +158,16 @@ def test_a_budget_that_is_always_spent_does_not_grow(tmp_path):
     call(3)
 
 
+@pytest.fixture
+def heard():
+  """Ctrl-C is heard, also in tests that a shell runs in the background."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("heard")
 def test_interrupted_by_ctrl_c(tmp_path):
   once = iter([lambda: os.kill(os.getpid(), signal.SIGINT)])
   stopped = Counted(lambda: next(once, lambda: None)())
@@ -220,6 +229,7 @@ def test_an_axis_of_numbers_and_none(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("heard")
 def test_a_call_for_fewer_trials_ends_those_of_the_earlier_one(tmp_path):
   """Those that had ended are the fast ones: alone they would be a biased sample."""
   once = iter([lambda: os.kill(os.getpid(), signal.SIGINT)])

@@ -48,6 +48,7 @@ def started(tmp_path, *arguments):
 
 def test_a_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.0)
+  monkeypatch.setenv("COLUMNS", "160")
   started(tmp_path, "--dry_run")
   printed = capsys.readouterr().out
   assert "2 cells, 6 trials, 0 recorded; nothing was run." in printed
@@ -88,13 +89,13 @@ def test_a_figure_while_the_run_lasts(tmp_path, monkeypatch):
   monkeypatch.setattr(viewers, "_REST", 0.0)
   seen = []
 
-  def write(directory, figure, trials):
+  def write(directory, figure, trials, of):
     complete = (directory.path / "summary.json").exists()
-    seen.append((trials, len(figure.axes) > 0, complete))
+    seen.append((trials, of, len(figure.axes) > 0, complete))
 
   monkeypatch.setattr(study, "write_unfinished", write)
   started(tmp_path, "--num_trials=1")
-  assert seen == [(1, True, False), (2, True, False)]
+  assert seen == [(1, 2, True, False), (2, 2, True, False)]
   assert (tmp_path / "run/summary.json").exists()
 
 

@@ -184,6 +184,7 @@ def test_risks():
   ("settings", "message"),
   [
     ({"thresholds": ()}, "thresholds: got"),
+    ({"thresholds": 0.7}, "thresholds: got 0.7, takes several"),
     ({"thresholds": (0.5, -1.0)}, "thresholds: got -1.0"),
     ({"thresholds": (float("nan"),)}, "thresholds: got nan"),
     ({"batch_size": 0}, "batch_size: got 0"),

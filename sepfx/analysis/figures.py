@@ -44,6 +44,8 @@ _SMALL_LINE_INCHES, _SMALL_LETTER_INCHES, _MARKER_INCHES = 0.14, 0.055, 0.25
 _BESIDE_INCHES, _INSIDE, _FOR_EXPONENTS = 0.75, 0.75, 0.33
 # Width of a panel, in the same inches, that has room for where the exponents are.
 _SENTENCE_INCHES = 3.0
+# Height of a line of a label beside a panel, in the same inches.
+_LABEL_LINE_INCHES = 0.17
 # What arrows above a point take, in inches at 10 points.
 _ARROW_INCHES = 0.5
 # Fewer values of x give no exponent that is shown: two would always lie on a line.
@@ -401,18 +403,20 @@ def _draw_losses(
   # Above the label's variance a curve only shows how it started.
   low, high = axis.get_ylim()
   low, high = min([low, *(value for value, _, _ in lines)]), min(1.6, high)
-  axis.set_ylim(max(0, low - 0.05 * (high - low)), high + 0.05 * (high - low))
-  for value, label, linestyle in lines:
+  low, high = max(0, low - 0.05 * (high - low)), high + 0.05 * (high - low)
+  axis.set_ylim(low, high)
+  line = looks.points(_LABEL_LINE_INCHES) / (_INSIDE * looks.panel_of(axis)[1])
+  middle, end = 0.0, -np.inf
+  for value, label, linestyle in sorted(lines):
     axis.axhline(value, color="black", linewidth=1, linestyle=linestyle)
-    # Beside the axis: on it, a label would lie over the curves.
+    # Beside the axis: on it, a label would lie over the curves. Above the one before.
+    half = line * (1 + label.count("\n")) / 2
+    middle = max((value - low) / (high - low), end + half)
+    end = middle + half
     axis.annotate(
-      label,
-      (1.02, value),
-      xycoords=("axes fraction", "data"),
-      va="center",
-      fontsize="small",
+      label, (1.02, middle), xycoords="axes fraction", va="center", fontsize="small",
       annotation_clip=False,
-    )
+    )  # fmt: skip
   axis.set(
     xlabel="training prompts",
     ylabel="test MSE",

@@ -116,7 +116,8 @@ def look(style: str = "screen", width: float | None = None) -> Iterator[None]:
   require(style in LOOKS, "figure_style", style, f"one of {', '.join(LOOKS)}")
   chosen = LOOKS[style]
   takes = f"inches from {chosen.least:g} to 60"
-  fits = width is None or chosen.least <= width <= 60
+  number = isinstance(width, int | float) and not isinstance(width, bool)
+  fits = width is None or (number and chosen.least <= width <= 60)
   require(fits, "figure_width", width, takes)
   token = _now.set(chosen if width is None else chosen._replace(width=width))
   try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -75,6 +76,9 @@ class Online:
   init_scale: float | None = None
 
   def __post_init__(self):
+    takes = "several, such as (0.7,)"
+    several = isinstance(self.thresholds, Iterable)
+    require(several, "thresholds", self.thresholds, takes)
     require(len(self.thresholds) > 0, "thresholds", self.thresholds, "at least one")
     for threshold in self.thresholds:
       require(
