@@ -27,11 +27,8 @@ def described(argv: Sequence[str], study: str) -> str:
   Raises:
     InvalidSetting: for a preset that the study does not have.
   """
-  files = [
-    pathlib.Path(argument.partition("=")[2])
-    for own, argument in zip(argv, expanded(list(argv), study), strict=False)
-    if own != argument
-  ]
+  new = [own for own in expanded(list(argv), study) if own not in argv]
+  files = [pathlib.Path(own.removeprefix("--flagfile=")) for own in new]
   return "\n".join(path.read_text().rstrip() for path in files)
 
 

@@ -375,8 +375,8 @@ def _check_budget(there: Mapping, cells: Sequence[Cell], here: Mapping) -> None:
   """Refuses a smaller budget, and a larger one where trials use all of it."""
   old, new = there["protocol"], here["protocol"]
   to_end = any(cell.trial.run_to_end for cell in cells)
-  for name in _BUDGETS if isinstance(new, Mapping) else ():
-    if name in new and (new[name] < old[name] or (to_end and new[name] > old[name])):
+  for name in set(_BUDGETS).intersection(old, new):
+    if new[name] < old[name] or (to_end and new[name] > old[name]):
       takes = f"{old[name]}, as in the directory"
       takes += ": its trials run to the end of it" if to_end else ", or more"
       raise InvalidSetting(name, new[name], takes)

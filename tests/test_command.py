@@ -65,9 +65,10 @@ def test_help_of_a_report_shows_no_flag_of_trials():
 
 
 def test_help_of_a_preset_is_what_its_file_says():
-  done = sepfx("sample-complexity", "--preset=quickstart", "--help")
-  assert done.returncode == 0
-  assert done.stdout == (ROOT / "experiments/flags/quickstart.cfg").read_text()
+  for given in (["--preset=quickstart"], ["--preset", "quickstart"]):
+    done = sepfx("sample-complexity", *given, "--help")
+    assert done.returncode == 0
+    assert done.stdout == (ROOT / "experiments/flags/quickstart.cfg").read_text()
   assert sepfx("parity", "--preset=quickstart", "--help").returncode == 2
 
 
