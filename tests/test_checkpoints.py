@@ -309,5 +309,7 @@ def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
 def test_one_of_another_shape_is_not_read(tmp_path):
   checkpoints = saved(tmp_path, 1)
   wider = dataclasses.replace(small.TRIAL, model=Transformer(width=24))
-  with pytest.warns(UserWarning, match="is of other versions, its trials start anew"):
+  with pytest.warns(
+    UserWarning, match="of other versions or another budget, its trials start anew"
+  ):
     assert checkpoints.restore([dataclasses.replace(CELL, trial=wider)]) == {}

@@ -64,6 +64,7 @@ def test_help_of_a_report_shows_no_flag_of_trials():
   assert "--lanes" not in done.stdout
 
 
+@pytest.mark.slow
 def test_help_of_a_preset_is_what_its_file_says():
   for given in (["--preset=quickstart"], ["--preset", "quickstart"]):
     done = sepfx("sample-complexity", *given, "--help")

@@ -69,6 +69,7 @@ def _seeds():
   return Seeds(task_key, trial_key)
 
 
+@pytest.mark.slow
 def test_blind_heads_attend_without_regard_to_data():
   """At i >= N/2 the weights do not depend on tokens, as the model computes them."""
   trial = trial_of("--attention=blind", "--heads=2")

@@ -109,6 +109,7 @@ def test_other_models_have_a_risk_alone():
   assert set(probes.stationarity(trial, params, world, None)) == {"test_risk"}
 
 
+@pytest.mark.slow
 def test_probe_needs_a_penalty_and_a_fixed_sample():
   cell = cell_of("--models=tokens_first")
   free = dataclasses.replace(cell.trial.protocol, l2=None)

@@ -155,7 +155,12 @@ def shrunk(box, share=0.1):
   return box.expanded(1 - share, 1 - 2 * share)
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+  "look",
+  [
+    own if own == "column" else pytest.param(own, marks=pytest.mark.slow) for own in LOOKS
+  ],
+)
 @pytest.mark.parametrize("name", DRAWN)
 def test_nothing_is_cut_off_and_nothing_touches(name, look):
   style, width = LOOKS[look]

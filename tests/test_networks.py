@@ -65,6 +65,7 @@ def types_of(tree):
   return {str(leaf.dtype) for leaf in jax.tree.leaves(tree)}
 
 
+@pytest.mark.slow
 @every
 def test_computes_in_half_precision(module):
   inputs = inputs_of(module)
@@ -108,6 +109,7 @@ def test_inputs_in_half_precision(module):
   assert outputs.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_evaluation_by_a_table_in_half_precision():
   module = models.ClsTransformer(1, 2, 8)
   bits = inputs_of(module)

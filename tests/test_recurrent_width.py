@@ -133,6 +133,7 @@ def test_relu_network_reads_through_its_kernel():
   assert found["state_frobenius"] == pytest.approx(size * frobenius, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "numbers"), [(GRU, 1), (LSTM, 2)])
 def test_gated_states_are_bounded(kind, numbers):
   found, _, _ = measured(kind(UNITS), scale=20.0)

@@ -21,6 +21,7 @@ def at_rate(rate):
   return Cell(trial, {"learning_rate": rate})
 
 
+@pytest.mark.slow
 def test_programs_of_a_run():
   """Two cells of one program, and one of another whose budget is one check."""
   one_check = small.with_protocol(small.TRIAL, max_samples=16 * 5, num_test=40)
@@ -64,6 +65,7 @@ def test_most_seconds_are_of_whole_rounds(monkeypatch, trials):
   assert found.most_seconds == pytest.approx((1 if trials <= 2 else 2) * 300 / 5)
 
 
+@pytest.mark.slow
 def test_fewer_lanes_where_memory_runs_out(monkeypatch):
   dispatch = rehearsal.OpenProgram.dispatch
 
