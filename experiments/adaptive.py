@@ -10,7 +10,7 @@ from sepfx import specifications
 from sepfx.analysis import success
 from sepfx.ensembles import Cell, trial_name
 
-from .running import Rows
+from .requests import Rows
 
 # Rounds of a search.
 _ROUNDS = 16
@@ -18,7 +18,7 @@ _SIZE = "sample_size"
 
 
 class Adaptive:
-  """A `running.Search`: trials by how earlier ones that differ in m alone ended.
+  """A `requests.Search`: trials by how earlier ones that differ in m alone ended.
 
   The choices follow from the outcomes alone: a run that was interrupted makes them again.
   """

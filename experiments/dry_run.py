@@ -17,7 +17,7 @@ from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 
-from .running import Request, Search, planned
+from .requests import Request, Search, planned
 
 FLAGS = flags.FLAGS
 

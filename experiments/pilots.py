@@ -10,13 +10,13 @@ from sepfx import specifications
 from sepfx.analysis.best import PILOTS, worth_more_trials
 from sepfx.ensembles import Cell, trial_name
 
-from .running import Rows
+from .requests import Rows
 
 _RATE = "learning_rate"
 
 
 class Pilots:
-  """A `running.Search` over cells that differ in their learning rate alone.
+  """A `requests.Search` over cells that differ in their learning rate alone.
 
   The first round has two trials of each. The second has the others of those rates that
   are `sepfx.analysis.best.worth_more_trials` at some threshold. The choices follow from

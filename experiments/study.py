@@ -29,6 +29,7 @@ from sepfx.training import Trial, with_setting
 
 from . import beside, card, command_line, dry_run, merging, running, settings, tables
 from .beside import Part
+from .requests import Request, Search
 from .settings import Chosen
 
 flags.disclaim_key_flags()
@@ -93,7 +94,7 @@ class Study:
     draw: the run and its summary -> the figure.
     table: the summary -> what is printed.
     output_dir: where results are kept by default.
-    search: cells and settings -> a `running.Search`, None for all trials.
+    search: cells and settings -> a `requests.Search`, None for all trials.
     keep_weights: whether weights are kept without being asked for.
     probes: those that are measured without being asked for.
     along_any_axis: whether its figure can be drawn --against another axis.
@@ -108,7 +109,7 @@ class Study:
   draw: Callable[[Run, Any], matplotlib.figure.Figure]
   table: Callable[[Any], Sequence[Any]]
   output_dir: str
-  search: Callable[[Sequence[Cell], Chosen], running.Search | None] = lambda *_: None
+  search: Callable[[Sequence[Cell], Chosen], Search | None] = lambda *_: None
   keep_weights: bool = False
   probes: Sequence[str] = ()
   along_any_axis: bool = False
@@ -215,7 +216,7 @@ def run(study: Study, chosen: Chosen) -> None:
     nothing = Records(np.empty(0), (), {})
     parts = [Part(nothing, cells, whole), *others]
     beside.check(parts, FLAGS.beside, FLAGS.against, study.chosen_from, study.axes)
-    request = running.Request(
+    request = Request(
       own=own,
       cells=cells,
       settings=whole.stored(),

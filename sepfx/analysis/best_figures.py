@@ -11,14 +11,8 @@ import matplotlib.lines
 import numpy as np
 
 from sepfx.analysis.best_summary import RATE
-from sepfx.analysis.figures import (
-  BOUND,
-  aside,
-  draw_arrows,
-  handle_of,
-  legend_below,
-  line_with_intervals,
-)
+from sepfx.analysis.figures import BOUND, aside, draw_arrows, line_with_intervals
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.levels import Level
 from sepfx.analysis.looks import columns, fit_labels, inches, points, styles_of
 from sepfx.analysis.series import label_of

@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 
 from sepfx.analysis.best_summary import BORDER
-from sepfx.analysis.figures import handle_of, legend_below
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import inches, points, styles_of, wrap
 
 # Height of a row whose name has one line, of a further line, and of what a panel has

@@ -14,6 +14,7 @@ import matplotlib.transforms
 import numpy as np
 
 from sepfx.analysis import looks
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.levels import Level
 from sepfx.analysis.series import label_of, series, typeset
 from sepfx.analysis.summary import at_level, of_level
@@ -31,10 +32,6 @@ BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
 # Width and height of a panel that is as wide as it likes, in inches.
 _PANEL = (4.6, 4.0)
 _MAX_COLUMNS = 3
-_MAX_LEGEND_COLUMNS = 4
-# What a legend takes beside its longest name, and around it, in inches at type of 10
-# points.
-_HANDLE_INCHES, _AROUND_INCHES = 0.6, 0.15
 # Exponents that a panel has room for, and from how many on they stand in two columns.
 _MOST_EXPONENTS, _ONE_COLUMN = 12, 4
 # A line of the smallest type and a letter of it, what a marker takes, and all that stands
@@ -114,67 +111,6 @@ def sample_complexity(
   looks.fit_labels(figure)
   legend_below(figure, _legend(styles, records, published, summary["cells"]))
   return figure
-
-
-def legend_below(
-  figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.artist.Artist]
-) -> None:
-  """Adds a legend below the panels, in as many columns as there is room for.
-
-  It makes the figure higher, and leaves the panels their size. Names that are longer
-  than the figure is wide are broken.
-  """
-  _fitting_legend(
-    figure, handles, figure.get_figwidth(), figure, {"loc": "outside lower center"}
-  )
-
-
-def legend_under(
-  axis: matplotlib.axes.Axes,
-  handles: Sequence[matplotlib.artist.Artist],
-  below: float = 0.5,
-) -> None:
-  """Adds a legend under one panel, as `legend_below` does under all.
-
-  Args:
-    axis: of the panel.
-    handles: what is shown, with labels.
-    below: how far under the axes it begins, in inches at type of 10 points: beyond the
-      labels of ticks and the axis' name.
-  """
-  figure = axis.figure.figure
-  under = matplotlib.transforms.ScaledTranslation(
-    0, -looks.points(below), figure.dpi_scale_trans
-  )
-  _fitting_legend(
-    axis,
-    handles,
-    looks.panel_of(axis)[0] - looks.points(_BESIDE_INCHES),
-    figure,
-    {
-      "loc": "upper center",
-      "bbox_to_anchor": (0.5, 0),
-      "bbox_transform": axis.transAxes + under,
-      "borderaxespad": 0,
-      "fontsize": "small",
-    },
-  )
-
-
-def _fitting_legend(owner, handles, width: float, figure, settings) -> None:
-  """A legend of at most this width; the figure grows by its height."""
-  room = width - looks.points(_HANDLE_INCHES)
-  labels = [looks.wrap(str(handle.get_label()), room) for handle in handles]
-  for columns in range(min(len(handles), _MAX_LEGEND_COLUMNS), 0, -1):
-    legend = owner.legend(
-      handles=handles, labels=labels, ncols=columns, frameon=False, **settings
-    )
-    box = legend.get_window_extent()
-    if box.width <= 0.98 * width * figure.dpi or columns == 1:
-      break
-    legend.remove()
-  taken = box.height / figure.dpi + looks.points(_AROUND_INCHES)
-  figure.set_figheight(figure.get_figheight() + taken)
 
 
 def aside(places: np.ndarray, logarithmic: bool, step: float):
@@ -424,20 +360,6 @@ def _draw_losses(
   )
   label_logarithmic(axis.xaxis)
   axis.grid(alpha=0.25)
-
-
-def handle_of(label: str, **style: Any) -> matplotlib.lines.Line2D:
-  """What a legend shows beside a name, black unless said otherwise.
-
-  Args:
-    label: the name.
-    style: of a line; sizes are those at type of 10 points.
-  """
-  sizes = {"linewidth": 1.5, "markersize": 6, "markeredgewidth": 1}
-  scaled = {name: looks.points(style.pop(name, size)) for name, size in sizes.items()}
-  return matplotlib.lines.Line2D(
-    [], [], label=label, **{"color": "black", **style, **scaled}
-  )
 
 
 def _legend(styles, records, published, cells) -> list[matplotlib.lines.Line2D]:

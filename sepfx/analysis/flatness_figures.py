@@ -10,8 +10,9 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from sepfx.analysis.figures import aside, handle_of, legend_below
+from sepfx.analysis.figures import aside
 from sepfx.analysis.flatness_bounds import SIGMAS
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import (
   STYLES,
   fit_labels,

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import handle_of, legend_below
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.series import series
 from sepfx.analysis.ticks import label_logarithmic, label_symmetric

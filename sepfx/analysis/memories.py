@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import legend_below
+from sepfx.analysis.legends import legend_below
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.norm_figures import crossings
 from sepfx.analysis.statistics import student_interval

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import legend_under
+from sepfx.analysis.legends import legend_under
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of, styles_of_numbers
 from sepfx.analysis.ticks import label_logarithmic
 

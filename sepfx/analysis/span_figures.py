@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import aside, legend_below
+from sepfx.analysis.figures import aside
+from sepfx.analysis.legends import legend_below
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of
 from sepfx.analysis.ticks import label_logarithmic, label_symmetric
 

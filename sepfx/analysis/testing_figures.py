@@ -11,7 +11,7 @@ import matplotlib.figure
 import matplotlib.lines
 import numpy as np
 
-from sepfx.analysis.figures import handle_of, legend_below
+from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import STYLES, fit_labels, grid, points, styles_of_numbers
 from sepfx.analysis.ticks import label_places
 

@@ -84,13 +84,13 @@ def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
   while True:
     lanes = compiler(jobs[0].cell)
     compiled = time.perf_counter() - start
+    busy = min(len(jobs), lanes.num_lanes)
     try:
-      pace = _pace(jobs, compiler, lanes)
+      pace = _pace(jobs, compiler, lanes, busy)
       break
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
       compiler.narrow(lanes.lanes_per_device, error, [jobs[0].cell])
       del lanes  # its memory, before there are narrower ones
-  busy = min(len(jobs), lanes.num_lanes)
   steps = [job.cell.trial.most_steps for job in jobs]
   return Rehearsed(
     list({job.cell.name: job.cell for job in jobs}.values()),
@@ -104,8 +104,8 @@ def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
   )
 
 
-def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes) -> float:
-  """Seconds per step of one trial, with as many others as there are lanes."""
+def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes, busy: int) -> float:
+  """Seconds per step of one trial, with trials in so many lanes."""
   opened, counter = OpenProgram(Queue(jobs, {}), lanes), _Counter()
 
   def advance() -> bool:
@@ -124,4 +124,4 @@ def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes) -> float:
       pass
   seconds = time.perf_counter() - since
   lanes.clear()
-  return seconds * min(len(jobs), lanes.num_lanes) / counter.steps
+  return seconds * busy / counter.steps

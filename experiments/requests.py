@@ -1,0 +1,103 @@
+"""What a command asks of a directory, and which trials it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sepfx import probes
+from sepfx.ensembles import Cell, trial_name
+from sepfx.training import Probe
+
+
+class Request(NamedTuple):
+  """What a command asks of a directory.
+
+  Attributes:
+    own: the cells to run.
+    cells: all that stand in the directory or will, in the order of the records.
+    settings: of all of them, for config.json.
+    identity: what tells this run from others whose cells have the same names.
+    seed: of everything random.
+    num_trials: of each of the cells to run.
+    added: axes that what is there does not have yet, see `TrialFiles`.
+    probe: what is measured of each trial when it has ended.
+    keep_weights: whether weights are kept.
+    notes: numbers of cells for `Records.notes`.
+  """
+
+  own: Sequence[Cell]
+  cells: Sequence[Cell]
+  settings: dict[str, Any]
+  identity: str
+  seed: int
+  num_trials: int
+  added: dict[str, Any]
+  probe: Probe | None
+  keep_weights: bool
+  notes: Mapping[str, Mapping[str, float]]
+
+  @property
+  def probed(self) -> dict[str, list[str]]:
+    """Names of values that the trials of a cell are to have, by the cell's name."""
+    return {cell.name: probes.value_names(self.probe, cell.trial) for cell in self.own}
+
+
+class Plan(NamedTuple):
+  """Which trials a command may run.
+
+  Attributes:
+    names: of those that are asked for.
+    again: of those beside them that a larger budget brings back.
+    num_trials: of a cell, at most.
+    every: names of all that stand in the directory or may.
+  """
+
+  names: Sequence[str]
+  again: Sequence[str]
+  num_trials: int
+  every: frozenset[str]
+
+
+def planned(
+  request: Request, outgrown: Sequence[tuple[str, int]], search: Search | None
+) -> Plan:
+  """Returns which trials a command may run.
+
+  A larger budget is for all that stands in the directory, not only for what is asked
+  for today.
+
+  Args:
+    request: what is asked for.
+    outgrown: name and index of the trials that a larger budget brings back.
+    search: chooses among those that are asked for; None to run all of them.
+  """
+  names = [trial_name(cell, k) for cell in request.own for k in range(request.num_trials)]
+  asked = set() if search else set(names)
+  again = [name for name, _ in outgrown if name not in asked]
+  count = max([request.num_trials, *(k + 1 for _, k in outgrown)])
+  every = {trial_name(cell, k) for cell in request.cells for k in range(count)}
+  return Plan(names, again, count, frozenset(every))
+
+
+# What is recorded of one trial: values by column.
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Search(Protocol):
+  """Chooses the trials of a run round by round.
+
+  Attributes:
+    num_trials: how many it will have chosen at its end, as far as it knows.
+  """
+
+  num_trials: int
+
+  def __call__(self, ended: Mapping[str, Rows]) -> Sequence[str]:
+    """Returns the names of the trials to run next, none when it is done.
+
+    Called once per round.
+
+    Args:
+      ended: the rows of all trials chosen before, by name.
+    """
