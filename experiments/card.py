@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
-import pathlib
 import platform
 from typing import Any
 
 import jax
 from absl import flags
 
-import sepfx
+from sepfx.ensembles.run_directory import source_digest
 
 from .settings import Chosen
 from .settings import fields as fields_of
@@ -42,15 +40,6 @@ def made(study: str, chosen: Chosen) -> dict[str, str]:
   values["version of python"] = platform.python_version()
   for package in _PACKAGES:
     values[f"version of {package}"] = importlib.metadata.version(package)
-  values["source code"] = _source()
+  values["source code"] = source_digest()
   values |= {name: getattr(jax.config, name) for name in _OF_JAX}
   return {name: str(value) for name, value in values.items()}
-
-
-def _source() -> str:
-  """A digest of this project's own modules."""
-  digest = hashlib.sha256()
-  for package in (pathlib.Path(sepfx.__file__).parent, pathlib.Path(__file__).parent):
-    for file in sorted(package.rglob("*.py")):
-      digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
-  return digest.hexdigest()[:16]

@@ -11,7 +11,7 @@ import rich.progress
 import rich.table
 from absl import flags
 
-from sepfx.ensembles import Cell, rehearse
+from sepfx.ensembles import Cell, own_code, rehearse
 from sepfx.ensembles.progress import time_words
 from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.ensembles.run_directory import RunDirectory
@@ -46,6 +46,7 @@ def shown(
   recorded: set[str] = set()
   outgrown: list[tuple[str, int]] = []
   if directory is not None and directory.stored is not None:
+    own_code.checked(directory, request.settings, request.cells, request.probe)
     files = TrialFiles(
       directory,
       request.cells,

@@ -224,6 +224,7 @@ def recorded(
       added=request.added,
       probed=request.probed,
       keep_weights=request.keep_weights,
+      probe=request.probe,
       notes=request.notes,
     )
   outgrown = files.outgrown_trials if files else []

@@ -1,4 +1,7 @@
-"""What a setting is made of, as JSON: two that differ have different fingerprints."""
+"""What a setting is made of, as JSON: two that differ have different fingerprints.
+
+What functions and classes do is not in it: `sepfx.sources` has the digests of their code.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import jax
@@ -20,16 +23,35 @@ def fingerprint(value: Any, but: str = "") -> Any:
   """Returns what tells a value from others, the same in every process.
 
   Numbers, texts and sequences are themselves; arrays have a digest of their content;
-  dataclasses and objects their class and fields. A function that another process would
-  import has its name. Any other, such as a closure, a lambda or one of a notebook, has
-  also a digest of its code, what it closes over, and the data and functions that it finds
-  in its module.
+  dataclasses and objects their class and fields. Functions and classes have their names.
+  A function that another process would not import under its name, such as a closure, has
+  also what it closes over and its defaults.
 
   Args:
     value: anything.
     but: a field of `value` to leave out.
   """
   return _of(value, but, ())
+
+
+def without_code(found: Any) -> Any:
+  """Returns a fingerprint as it is today, of one that an earlier version wrote.
+
+  That had digests of code in it.
+  """
+  if isinstance(found, list):
+    return [without_code(each) for each in found]
+  if not isinstance(found, dict):
+    return found
+  if found.keys() == {"class", "methods"}:
+    return found["class"]
+  gone = ("code", "globals") if "function" in found else ()
+  return {key: without_code(own) for key, own in found.items() if key not in gone}
+
+
+def name_of(value: Any) -> str:
+  """The name under which a function or class may be imported, "package.module:name"."""
+  return f"{getattr(value, '__module__', None)}:{value.__qualname__}"
 
 
 def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:
@@ -42,6 +64,8 @@ def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:
   above = (*above, id(value))
   if isinstance(value, tuple | list):
     return [_of(each, "", above) for each in value]
+  if isinstance(value, Set):  # its order is another in each process
+    return {"set": sorted((_of(each, "", above) for each in value), key=repr)}
   if isinstance(value, Mapping):
     return {str(key): _of(each, "", above) for key, each in value.items()}
   if isinstance(value, np.ndarray | jax.Array):
@@ -49,6 +73,8 @@ def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:
   if isinstance(value, functools.partial):
     parts = {"function": value.func, "args": value.args, "keywords": value.keywords}
     return {"class": "functools:partial", **_of(parts, "", above)}
+  if isinstance(value, types.ModuleType):
+    return value.__name__
   if callable(value) and hasattr(value, "__qualname__"):
     return _of_function_or_class(value, above)
   return _of_object(value, but, above)
@@ -65,33 +91,16 @@ def _of_array(value: Any) -> dict[str, Any]:
 
 
 def _of_function_or_class(value: Any, above: tuple[int, ...]) -> Any:
-  name = _name(value)
   function = inspect.unwrap(value)
-  if _is_importable(value):
-    return name
-  if isinstance(function, type):
-    methods = {
-      key: method
-      for key, method in vars(function).items()
-      if isinstance(method, types.FunctionType)
-      and (key == "__call__" or not key.startswith("_"))
-    }
-    return {"class": name, "methods": _of(methods, "", above)}
+  if isinstance(value, type) or _is_importable(value):
+    return name_of(value)
   if not isinstance(function, types.FunctionType):
-    return name
-  code, names = function.__code__, function.__globals__
-  found: dict[str, Any] = {"function": name, "code": _digest(code)}
-  held = [_content(cell) for cell in function.__closure__ or ()]
-  used = {k: names[k] for k in _global_names(code) if k in names}
-  used = {k: v for k, v in used.items() if not isinstance(v, types.ModuleType)}
+    return name_of(value)
+  found: dict[str, Any] = {"function": name_of(value)}
   own: Any
   for kind, own in (
-    ("closure", held),
-    (
-      "defaults",
-      [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()],
-    ),
-    ("globals", used),
+    ("closure", [content(cell) for cell in function.__closure__ or ()]),
+    ("defaults", defaults(function)),
   ):
     if own:
       found[kind] = _of(own, "", above)
@@ -100,18 +109,14 @@ def _of_function_or_class(value: Any, above: tuple[int, ...]) -> Any:
 
 def _of_object(value: Any, but: str, above: tuple[int, ...]) -> Any:
   cls = type(value)
-  described = _of_function_or_class(cls, above)
+  name = name_of(cls)
   if dataclasses.is_dataclass(value):
     names = [field.name for field in dataclasses.fields(value)]
     fields = {n: getattr(value, n) for n in names if n not in ("parent", but)}
-    return {"class": described, **_of(fields, "", above)}
+    return {"class": name, **_of(fields, "", above)}
   if cls.__repr__ is object.__repr__ and getattr(value, "__dict__", None):
-    return {"class": described, **_of(vars(value), "", above)}
-  return {"class": described, "repr": re.sub(r" at 0x[0-9a-f]+", "", repr(value))}
-
-
-def _name(value: Any) -> str:
-  return f"{getattr(value, '__module__', None)}:{value.__qualname__}"
+    return {"class": name, **_of(vars(value), "", above)}
+  return {"class": name, "repr": re.sub(r" at 0x[0-9a-f]+", "", repr(value))}
 
 
 def _is_importable(value: Any) -> bool:
@@ -125,28 +130,14 @@ def _is_importable(value: Any) -> bool:
   return found is value
 
 
-def _content(cell: types.CellType) -> Any:
+def content(cell: types.CellType) -> Any:
+  """What a function closes over; None where nothing is there yet."""
   try:
     return cell.cell_contents
-  except ValueError:  # nothing is there yet
+  except ValueError:
     return None
 
 
-def _global_names(code: types.CodeType) -> list[str]:
-  inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-  return sorted({*code.co_names, *(n for own in inner for n in _global_names(own))})
-
-
-def _digest(code: types.CodeType) -> str:
-  """Of what code does, whatever the lines that it stands on."""
-
-  def text(constant: Any) -> str:
-    if isinstance(constant, types.CodeType):
-      return _digest(constant)
-    if isinstance(constant, Collection) and not isinstance(constant, str | bytes):
-      parts = map(text, constant)  # a set's order is another in each process
-      return str(sorted(parts) if isinstance(constant, frozenset) else [*parts])
-    return repr(constant)
-
-  parts = [code.co_code.hex(), *code.co_names, *map(text, code.co_consts)]
-  return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def defaults(function: types.FunctionType) -> list[Any]:
+  """The defaults of a function's arguments, those by keyword with their names."""
+  return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]

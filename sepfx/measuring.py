@@ -32,7 +32,7 @@ from sepfx.ensembles.trial_files import begun
 from sepfx.ensembles.viewers import LiveFigure
 from sepfx.ensembles.weights import Trained
 from sepfx.errors import Interrupted, InvalidSetting, require
-from sepfx.fingerprints import fingerprint
+from sepfx.fingerprints import fingerprint, without_code
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 
 # Time between two checkpoints of the trials in progress.
@@ -72,8 +72,9 @@ def measure(
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
   spent theirs run again, from their first step. Where it asks for fewer trials than an
-  earlier one, all of that one's are measured. A probe is known by the names of its values
-  alone: one that has changed takes other names, or another directory.
+  earlier one, all of that one's are measured. Code of one's own must be what it was: of
+  models, tasks, protocols and probes, with all that they run (see
+  docs/guides/own_model.md).
 
   On CPUs each core is a device, if JAX has not been used before the call.
 
@@ -283,6 +284,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
       plan.cells,
       probed=probed,
       keep_weights=plan.keep_weights,
+      probe=plan.probe,
       notes=plotting.notes_of(plan.cells),
     )
     trials, rows = plan.trials, files.rows
@@ -332,13 +334,15 @@ def _opened(path: str | os.PathLike) -> Iterator[RunDirectory]:
     raise InvalidSetting(name, error.got, error.takes) from error
 
 
-def _grown(there: Mapping, here: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+def _grown(
+  there: dict[str, Any], here: dict[str, Any], path: pathlib.Path
+) -> dict[str, Any]:
   """The settings of all that will stand in a directory.
 
   Raises:
     InvalidSetting: if another call has written it, or one with what is not asked for now.
   """
-  here = json.loads(json.dumps(here))
+  here, there = json.loads(json.dumps(here)), without_code(there)
   old = _fixed(there)
   differing = [
     text

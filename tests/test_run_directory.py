@@ -16,7 +16,7 @@ import pytest
 from sepfx.ensembles import InProgress, Result
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.run_directory import RunDirectory, remove
+from sepfx.ensembles.run_directory import RunDirectory, remove, source_digest
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
 from sepfx.training import Passage
@@ -310,3 +310,13 @@ def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
   monkeypatch.setattr("shutil.rmtree", fail)
   with pytest.raises(OSError, match=re.escape(str(tmp_path))):
     remove(tmp_path)
+
+
+def test_a_digest_of_source_is_of_every_module(tmp_path):
+  (tmp_path / "one.py").write_text("ONE = 1\n")
+  found = [source_digest([tmp_path])]
+  for name, text in (("two.py", ""), ("one.py", "ONE = 2\n"), ("notes.txt", "")):
+    (tmp_path / name).write_text(text)
+    found.append(source_digest([tmp_path]))
+  assert len(set(found)) == 3
+  assert found[2] == found[3]

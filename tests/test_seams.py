@@ -80,6 +80,7 @@ def test_models_alone_load_no_engine():
 LAYERS = (
   ("errors", "lanewise", "outlets"),
   ("fingerprints", "specifications"),
+  ("sources",),
   ("tasks", "models"),
   ("training",),
   ("constructions", "theory"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import jax
@@ -24,7 +25,8 @@ import jax
 from sepfx.ensembles.records import TYPES
 from sepfx.errors import InvalidSetting
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
+# Whose versions each start notes.
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 CONFIG = "config.json"
 _LOCK = ".lock"
 # Begins the name of a file that stands in a directory for the moment in which several
@@ -168,8 +170,8 @@ class RunDirectory:
     Args:
       settings: everything the results depend on, as JSON values.
       columns: of trials.csv, name -> type.
-      of_cells: further entries, of numbers by the cell's name; None if nothing is
-        trained.
+      of_cells: further entries, of cells and of the code that they run; None if nothing
+        is trained.
     """
     starts = list(self.stored["starts"]) if self.stored else []
     here = environment()
@@ -250,8 +252,28 @@ def _wrong_part(stored: Any) -> str:
     "columns": isinstance(columns, dict)
     and all(kind in list(TYPES) for kind in columns.values()),
     "layout": type(stored.get("layout", 1)) is int,
+    "code": _is_of_code(stored.get("code")),
   }
   return next((name for name, is_proper in proper.items() if not is_proper), "")
+
+
+def _is_of_code(stored: Any) -> bool:
+  """Whether an entry is one that `own_code.checked` made, or is not there."""
+  if stored is None:
+    return True
+  if not isinstance(stored, dict) or type(stored.get("scheme")) is not int:
+    return False
+  digests, packages = stored.get("digests"), stored.get("packages")
+  return (
+    isinstance(digests, dict)
+    and all(isinstance(own, list) and all(map(_is_text, own)) for own in digests.values())
+    and isinstance(packages, dict)
+    and all(map(_is_text, packages.values()))
+  )
+
+
+def _is_text(value: Any) -> bool:
+  return isinstance(value, str)
 
 
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:
@@ -311,7 +333,7 @@ def naming(path: pathlib.Path) -> Iterator[None]:
 def environment() -> dict[str, Any]:
   """What a run ran on: versions, devices, matmul precision, source revision, time."""
   versions = {"python": platform.python_version()}
-  for package in _PACKAGES:
+  for package in PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[package] = importlib.metadata.version(package)
   return {
@@ -328,19 +350,40 @@ def environment() -> dict[str, Any]:
 
 
 def _source_revision() -> str | None:
-  """The git revision of this source, "-dirty" if it was changed; None outside git."""
+  """The git revision of this source; None outside git.
+
+  With "-dirty-" and a digest of the source where that is not what was committed.
+  """
+  packages = _packages()
 
   def git(*arguments: str) -> str:
     return subprocess.run(
       ("git", *arguments),
-      cwd=pathlib.Path(__file__).parent,
+      cwd=packages[0],
       check=True,
       capture_output=True,
       text=True,
     ).stdout.strip()
 
   try:
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "..")
-    return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
+    changed = git("status", "--porcelain", "--", *map(str, packages))
+    mark = f"-dirty-{source_digest(packages)}" if changed else ""
+    return git("rev-parse", "HEAD") + mark
   except (OSError, subprocess.CalledProcessError):
     return None
+
+
+def _packages() -> list[pathlib.Path]:
+  """The directories of this project's modules: in a clone, studies have their own."""
+  own = pathlib.Path(__file__).parents[1]
+  studies = own.parent / "experiments"
+  return [own, studies] if (studies / "study.py").exists() else [own]
+
+
+def source_digest(packages: Sequence[pathlib.Path] = ()) -> str:
+  """A digest of all modules in these directories, by default of this project's own."""
+  digest = hashlib.sha256()
+  for package in packages or _packages():
+    for file in sorted(package.rglob("*.py")):
+      digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
+  return digest.hexdigest()[:16]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sepfx.ensembles import weights
+from sepfx.ensembles import own_code, weights
 from sepfx.ensembles.cells import Cell, numbers_of_parameters
 from sepfx.ensembles.records import (
   Records,
@@ -40,6 +40,7 @@ from sepfx.ensembles.stored_trials import (
   outgrown,
 )
 from sepfx.ensembles.watchers import Watcher
+from sepfx.training import Probe
 
 
 def begun(
@@ -50,6 +51,7 @@ def begun(
   added: Mapping[str, Any] | None = None,
   probed: Mapping[str, Collection[str]] | None = None,
   keep_weights: bool = False,
+  probe: Probe | None = None,
   notes: Mapping[str, Mapping[str, float]] | None = None,
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
@@ -59,14 +61,17 @@ def begun(
     settings: of all that will stand there, for config.json.
     cells: all that may stand there, in the order of the records.
     added, probed, keep_weights: as in `TrialFiles`.
+    probe: what is measured of each trial when it has ended.
     notes: numbers for `Records.notes`.
 
   Raises:
-    InvalidSetting: as `TrialFiles`.
+    InvalidSetting: as `TrialFiles`, and if what stands there ran other code of a user's
+      own.
   """
+  code = own_code.checked(directory, settings, cells, probe)
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
-  of_cells = {"parameters": parameters, "notes": notes or {}}
+  of_cells = {"parameters": parameters, "notes": notes or {}, "code": code}
   is_new = directory.stored is None
   if is_new:  # first of all: a directory with records alone would be refused
     directory.begin(settings, types, of_cells)

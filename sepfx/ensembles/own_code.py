@@ -1,0 +1,107 @@
+"""Whether a directory's trials ran the code of a user's own that runs today."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sepfx import sources
+from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.run_directory import PACKAGES, RunDirectory
+from sepfx.errors import InvalidSetting
+from sepfx.training import Probe
+
+# Parts of code that a message names.
+_NAMED = 5
+
+
+def checked(
+  directory: RunDirectory,
+  settings: Mapping[str, Any],
+  cells: Sequence[Cell],
+  probe: Probe | None,
+) -> dict[str, Any]:
+  """Returns the entry "code" of a config.json, for what stands there and what will.
+
+  It has the number of the digests' scheme, the digests of each part of the code and the
+  versions of the packages that the code is from.
+
+  Args:
+    directory: open.
+    settings: of all that will stand there; texts in them may name a factory.
+    cells: that will stand there.
+    probe: what is measured of their trials.
+
+  Raises:
+    InvalidSetting: if what stands there ran other code; it says which part differs.
+
+  Warns if that cannot be told: another version of this project or of Python began the
+  directory, or a package has another version.
+  """
+  trials = [cell.trial for cell in cells]
+  code = sources.code_of([*trials, probe], _texts(settings))
+  here: dict[str, Any] = {
+    "scheme": sources.SCHEME,
+    "digests": code.digests,
+    # The others' are noted at each start.
+    "packages": sources.versions(set(code.packages) - set(PACKAGES)),
+  }
+  if directory.stored is None:
+    return here
+  there = directory.stored.get("code", {})
+  if there.get("scheme") != sources.SCHEME:
+    if code.digests:
+      _warn(f"{directory.path} does not say what code it was begun with", code.digests)
+    return here
+  changed, unknown = sources.changes(there["digests"], code.digests)
+  if changed:
+    takes = "an empty directory, or one begun with the code that runs now: it was begun "
+    takes += f"with another {_listed(changed)}"
+    raise InvalidSetting("output_dir", str(directory.path), takes)
+  if unknown:
+    _warn(
+      f"{directory.path} was begun where other source was at hand, or another Python",
+      unknown,
+    )
+  _warn_of_packages(directory, there["packages"], here["packages"])
+  return {
+    "scheme": sources.SCHEME,
+    "digests": sources.both(there["digests"], code.digests),
+    "packages": {**there["packages"], **here["packages"]},
+  }
+
+
+def _texts(settings: Any) -> Iterator[str]:
+  """All texts in settings."""
+  if isinstance(settings, str):
+    yield settings
+  elif isinstance(settings, Mapping):
+    for value in settings.values():
+      yield from _texts(value)
+  elif isinstance(settings, list | tuple):
+    for value in settings:
+      yield from _texts(value)
+
+
+def _warn(says: str, names: Sequence[str] | Mapping) -> None:
+  takes = f"nothing tells whether these are as they were: {_listed(list(names))}"
+  warnings.warn(f"{says}; {takes}", stacklevel=4)
+
+
+def _warn_of_packages(directory: RunDirectory, there: Mapping, here: Mapping) -> None:
+  changed = [
+    f"{name} {there[name]} (now {version})"
+    for name, version in here.items()
+    if there.get(name, version) != version
+  ]
+  if changed:
+    warnings.warn(
+      f"{directory.path} was begun with {', '.join(changed)}: its trials may differ",
+      stacklevel=4,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+  more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+  return ", ".join(names[:_NAMED]) + more

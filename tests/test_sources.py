@@ -1,0 +1,444 @@
+"""A model, task, protocol or probe is all the code that it runs, and nothing else."""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import jax.numpy as jnp
+import optax
+import pytest
+
+import sepfx
+from sepfx import sources
+from sepfx.ensembles import grid
+from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles.trial_files import begun
+from sepfx.errors import InvalidSetting
+from sepfx.tasks import QSTR
+from sepfx.training import Online
+
+HEAD = """
+import dataclasses, functools
+import flax.linen as nn
+import jax, jax.numpy as jnp
+"""
+BODY = "nn.Dense(1)(x)[..., 0]"
+PLAIN = f"class M(nn.Module):\n  @nn.compact\n  def __call__(self, x): return {BODY}"
+
+
+def model(*lines, call=f"return {BODY}", base="nn.Module"):
+  """The source of a class with further lines in its body."""
+  own = [*lines, "@nn.compact", f"def __call__(self, x): {call}"]
+  return f"class M({base}):\n" + textwrap.indent("\n".join(own), "  ")
+
+
+# Where code of a class stands, with a K that an edit changes.
+EDITS = {
+  "call": model(call=f"return {BODY} * K"),
+  "private method": model(
+    "def _f(self, y): return y * K", call=f"return self._f({BODY})"
+  ),
+  "base's method": "class B(nn.Module):\n  def f(self, y): return y * K\n"
+  + model(call=f"return self.f({BODY})", base="B"),
+  "base's base": "class A:\n  C = K\nclass B(A):\n  pass\n"
+  + model(call=f"return self.C * {BODY}", base="B, nn.Module"),
+  "constant": model("C = K", call=f"return self.C * {BODY}"),
+  "default of a field": model("c: float = K", call=f"return self.c * {BODY}"),
+  "factory of a field's default": model(
+    "c: list = dataclasses.field(default_factory=lambda: [K])",
+    call=f"return self.c[0] * {BODY}",
+  ),
+  "property": model("@property\ndef c(self): return K", call=f"return self.c * {BODY}"),
+  "cached property": model(
+    "@functools.cached_property\ndef c(self): return K", call=f"return self.c * {BODY}"
+  ),
+  "static method": model(
+    "@staticmethod\ndef c(): return K", call=f"return self.c() * {BODY}"
+  ),
+  "class method": model(
+    "@classmethod\ndef c(cls): return K", call=f"return self.c() * {BODY}"
+  ),
+  "global": "G = K\n" + model(call=f"return G * {BODY}"),
+  "array": "G = jnp.array([K])\n" + model(call=f"return G * {BODY}"),
+  "function": "def f(y): return y * K\n" + model(call=f"return f({BODY})"),
+  "function of a function": "def g(y): return y * K\ndef f(y): return g(y)\n"
+  + model(call=f"return f({BODY})"),
+  "default of an argument": "def f(y, c=K): return y * c\n"
+  + model(call=f"return f({BODY})"),
+  "lambda beside another": "f, g = (lambda y: y), (lambda y: y * K)\n"
+  + model(call=f"return g(f({BODY}))"),
+  "closure": "def make(c): return lambda y: y * c\nf = make(K)\n"
+  + model(call=f"return f({BODY})"),
+  "jitted function": "@jax.jit\ndef f(y): return y * K\n"
+  + model(call=f"return f({BODY})"),
+  "derivative": "@jax.custom_jvp\ndef f(y): return y\n"
+  "@f.defjvp\ndef df(p, t): return p[0], K * t[0]\n" + model(call=f"return f({BODY})"),
+  "partial": "def f(c, y): return y * c\nh = functools.partial(f, K)\n"
+  + model(call=f"return h({BODY})"),
+  "decorator": "def twice(f):\n  @functools.wraps(f)\n"
+  "  def g(*a): return f(*a) * K\n  return g\n@twice\ndef f(y): return y\n"
+  + model(call=f"return f({BODY})"),
+  "table of functions": "def f(y): return y * K\nTABLE = {'f': [f]}\n"
+  + model(call=f"return TABLE['f'][0]({BODY})"),
+  "class of settings": "class Config:\n  c = K\n"
+  + model(call=f"return Config.c * {BODY}"),
+  "instance of settings": "class Config:\n  def __init__(self): self.c = K\n"
+  "config = Config()\n" + model(call=f"return config.c * {BODY}"),
+  "inner module": "class Inner(nn.Module):\n  def _f(self, y): return y * K\n"
+  "  def __call__(self, y): return self._f(y)\n" + model(call=f"return Inner()({BODY})"),
+  "module in a field": "class Inner(nn.Module):\n  def _f(self, y): return y * K\n"
+  "  def __call__(self, y): return self._f(y)\n"
+  + model("inner: nn.Module = Inner()", call=f"return self.inner({BODY})"),
+  "installed closure": "init = nn.initializers.constant(K)\n"
+  + model(call="return nn.Dense(1, kernel_init=init)(x)[..., 0]"),
+  "metaclass": "class Meta(type(nn.Module)):\n  c = K\n"
+  + model(call=f"return type(self).c * {BODY}", base="nn.Module, metaclass=Meta"),
+}
+# What no computation depends on: two sources each.
+SAME = {
+  "docstring of the class": (PLAIN, model('"It mixes."')),
+  "docstring of a method": (PLAIN, model(call=f'\n    "Mixes."\n    return {BODY}')),
+  "comments and blank lines": (
+    PLAIN,
+    "# A comment.\n\n\n" + model(call=f"\n    # Another.\n\n    return {BODY}"),
+  ),
+  "layout of lines": (PLAIN, model(call="return (nn.Dense(1)(\n      x\n  ))[..., 0]")),
+  "annotations": (
+    PLAIN,
+    PLAIN.replace("(self, x)", "(self, x: jax.Array) -> jax.Array"),
+  ),
+  "annotated variable": (
+    model(call=f"\n    y = {BODY}\n    return y"),
+    model(call=f"\n    y: jax.Array = {BODY}\n    return y"),
+  ),
+  "quotes": (
+    model(call="return nn.Dense(1, name='a')(x)[..., 0]"),
+    model(call='return nn.Dense(1, name="a")(x)[..., 0]'),
+  ),
+  "a number's spelling": (
+    model(call=f"return 0.001 * {BODY}"),
+    model(call=f"return 1e-3 * {BODY}"),
+  ),
+  "pass": (
+    "class B:\n  pass\n" + model(base="B, nn.Module"),
+    "class B:\n  'Nothing.'\n" + model(base="B, nn.Module"),
+  ),
+  "a global that shares an attribute's name": (
+    "shape = 1\n" + model(call=f"return x.shape[0] * {BODY}"),
+    "shape = 2\n" + model(call=f"return x.shape[0] * {BODY}"),
+  ),
+  "a function that is not run": (PLAIN, "def f(y): return 3 * y\n" + PLAIN),
+  "another class of the module": (PLAIN, "class Other:\n  C = 3\n" + PLAIN),
+  "a comment within an expression": (
+    PLAIN,
+    PLAIN.replace("nn.Dense(1)(x)", "nn.Dense(1)(  # one\n    x)"),
+  ),
+  "what code keeps in a global": (
+    "calls = 1\n" + model(call=f"\n    global calls\n    calls = 7\n    return {BODY}"),
+    "calls = 2\n" + model(call=f"\n    global calls\n    calls = 7\n    return {BODY}"),
+  ),
+}
+
+
+@pytest.fixture
+def from_file(tmp_path, monkeypatch):
+  """Imports a module of this source, in place of an earlier one."""
+  monkeypatch.syspath_prepend(tmp_path)
+  ages = iter(range(1, 100))
+
+  def made(source, name="own_mixers"):
+    path = tmp_path / f"{name}.py"
+    path.write_text(HEAD + source + "\n")
+    os.utime(path, (0, next(ages)))  # else an import may take an earlier file's bytecode
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+  yield made
+  sys.modules.pop("own_mixers", None)
+
+
+def from_cell(source):
+  """Runs it as a cell of a notebook whose source is not kept."""
+  names = {"__name__": "__main__"}
+  exec(compile(HEAD + source, "<cell>", "exec"), names)
+  return names["M"]
+
+
+def digests(*values):
+  return sources.code_of(values).digests
+
+
+@pytest.mark.parametrize("place", EDITS)
+def test_an_edit_is_noticed_wherever_it_stands(place, from_file):
+  old, new = (EDITS[place].replace("K", k) for k in ("1.0", "5.0"))
+  for define in (from_cell, lambda source: from_file(source).M):
+    before, after = digests(define(old)()), digests(define(new)())
+    assert sources.changes(before, digests(define(old)())) == ([], [])
+    changed, unknown = sources.changes(before, after)
+    assert changed
+    assert not unknown
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_changes_nothing_is_not_refused(what, from_file):
+  before, after = (digests(from_file(source).M()) for source in SAME[what])
+  assert sources.changes(before, after) == ([], [])
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_nor_in_a_cell_whose_source_is_not_kept(what):
+  before, after = (digests(from_cell(source)()) for source in SAME[what])
+  assert sources.changes(before, after) == ([], [])
+
+
+def test_the_part_that_differs_is_named(from_file):
+  old, new = (EDITS["private method"].replace("K", k) for k in ("1.0", "5.0"))
+  before, after = digests(from_file(old).M()), digests(from_file(new).M())
+  assert sources.changes(before, after)[0] == ["own_mixers:M._f"]
+
+
+def test_a_method_that_takes_the_place_of_a_base_s(from_file):
+  base = "class B(nn.Module):\n  def f(self, y): return y\n"
+  old = base + model(call=f"return self.f({BODY})", base="B")
+  new = base + model(
+    "def f(self, y): return 2 * y", call=f"return self.f({BODY})", base="B"
+  )
+  before, after = digests(from_file(old).M()), digests(from_file(new).M())
+  assert sources.changes(before, after)[0] == ["own_mixers:M"]
+
+
+def test_a_global_that_takes_the_place_of_a_builtin(from_file):
+  old = model(call=f"return abs({BODY})")
+  before = digests(from_file(old).M())
+  after = digests(from_file("abs = jnp.negative\n" + old).M())
+  assert sources.changes(before, after)[0] == ["own_mixers:M.__call__"]
+
+
+def test_modules_of_one_s_own_that_code_imports(from_file):
+  for use in (
+    "import own_parts\n" + model(call=f"return own_parts.f({BODY})"),
+    "from own_parts import f\n" + model(call=f"return f({BODY})"),
+    model(call=f"\n    import own_parts\n    return own_parts.f({BODY})"),
+    model(call=f"\n    from own_parts import f\n    return f({BODY})"),
+  ):
+    before, after = [], []
+    for found, k in ((before, "1.0"), (after, "5.0")):
+      from_file(f"def f(y): return y * {k}", "own_parts")
+      found.append(digests(from_file(use).M()))
+    assert sources.changes(before[0], after[0])[0] == ["own_parts:f"]
+  sys.modules.pop("own_parts")
+
+
+def test_source_that_is_no_longer_what_runs(from_file, tmp_path):
+  module = from_file(PLAIN)
+  before = digests(module.M())
+  (tmp_path / "own_mixers.py").write_text(
+    HEAD + PLAIN.replace("[..., 0]", "[..., 0] * 2")
+  )
+  changed, unknown = sources.changes(before, digests(module.M()))
+  assert (changed, unknown) == ([], ["own_mixers:M.__call__"])
+
+
+def test_installed_code_and_this_project_s_have_versions_instead():
+  code = sources.code_of([optax.adam(1e-3), QSTR(), sepfx.models.Transformer()])
+  assert code.digests == {}
+  assert {"flax", "optax"} <= set(sources.versions(code.packages))
+
+
+def test_a_package_in_a_directory_of_its_own_is_a_user_s(from_file, monkeypatch):
+  module = from_file(PLAIN)
+  assert sources.is_own("own_mixers")
+  monkeypatch.setattr(module, "__file__", "/opt/lib/python3/site-packages/own_mixers.py")
+  assert not sources.is_own("own_mixers")
+
+
+# Directories.
+
+
+def cells_of(*models):
+  protocol = Online(num_test=50, max_samples=640)
+
+  def build(model, length):
+    task = QSTR(length=length, token_dim=2)
+    return protocol.trial(task, task, models[model])
+
+  return grid(build, {"model": range(len(models)), "length": [3]})
+
+
+def begin(path, cells, probe=None, settings=None):
+  with RunDirectory(path) as directory:
+    begun(directory, settings or {}, cells, probe=probe)
+  return json.loads((path / "config.json").read_text())
+
+
+def refusal(*args, **options):
+  with pytest.raises(InvalidSetting) as caught:
+    begin(*args, **options)
+  return caught.value
+
+
+def test_a_directory_is_of_one_code(from_file, tmp_path):
+  old, new = (EDITS["private method"].replace("K", k) for k in ("1.0", "5.0"))
+  path = tmp_path / "run"
+  config = begin(path, cells_of(from_file(old).M()))
+  assert config["code"]["scheme"] == sources.SCHEME
+  error = refusal(path, cells_of(from_file(new).M()))
+  assert error.setting == "output_dir"
+  assert error.takes.endswith("it was begun with another own_mixers:M._f")
+  begin(path, cells_of(from_file(f"# A comment.\n{old}").M()))
+
+
+def test_a_model_that_is_left_out_is_still_known(from_file, tmp_path):
+  path = tmp_path / "run"
+  old, new = (EDITS["call"].replace("K", k) for k in ("1.0", "5.0"))
+  begin(path, cells_of(from_file(old).M(), sepfx.models.FeedForward((3,))))
+  begin(path, cells_of(sepfx.models.FeedForward((3,))))
+  assert "own_mixers:M.__call__" in refusal(path, cells_of(from_file(new).M())).takes
+
+
+def test_an_edited_probe_is_refused(from_file, tmp_path):
+  source = "def probe(trial, params, world, key): return {'own': K}"
+  path = tmp_path / "run"
+  cells = cells_of(sepfx.models.FeedForward((3,)))
+  for k in ("1.0", "5.0"):
+    probe = sepfx.probes.combined(
+      from_file(source.replace("K", k)).probe, [cell.trial for cell in cells]
+    )
+    if k == "1.0":
+      begin(path, cells, probe)
+    else:
+      assert "own_mixers:probe" in refusal(path, cells, probe).takes
+
+
+def test_tasks_protocols_and_optimizers_count_too(from_file):
+  source = """
+import optax
+from sepfx.tasks import QSTR
+from sepfx.training import Online
+
+@dataclasses.dataclass(frozen=True)
+class Task(QSTR):
+  def encode(self, planted, sample): return K * super().encode(planted, sample)
+
+@dataclasses.dataclass(frozen=True)
+class Protocol(Online):
+  def trial(self, *args):
+    return super().trial(*args)
+  @property
+  def budget(self): return int(K * 640)
+
+def rate(step): return K / (1 + step)
+"""
+  found = []
+  for k in ("1.0", "5.0"):
+    module = from_file(source.replace("K", k))
+    values = (module.Task(), module.Protocol(), optax.adam(module.rate))
+    found.append([digests(value) for value in values])
+  changed = [sources.changes(*both)[0] for both in zip(*found, strict=True)]
+  names = ("Task.encode", "Protocol.budget", "rate")
+  assert changed == [[f"own_mixers:{name}"] for name in names]
+
+
+def test_a_factory_in_the_settings_counts(from_file, tmp_path):
+  source = "def make(width=3): return nn.Dense(width + K)"
+  path, cells = tmp_path / "run", cells_of(sepfx.models.FeedForward((3,)))
+  settings = {"models": {"own": "own_mixers:make:width=4"}}
+  from_file(source.replace("K", "1"))
+  begin(path, cells, settings=settings)
+  from_file(source.replace("K", "5"))
+  assert "own_mixers:make" in refusal(path, cells, settings=settings).takes
+
+
+def test_a_directory_without_digests_goes_on_with_a_warning(from_file, tmp_path):
+  path, cells = tmp_path / "run", cells_of(from_file(PLAIN).M())
+  config = begin(path, cells)
+  for code in (None, {**config["code"], "scheme": sources.SCHEME + 1}):
+    stored = {**config, "code": code}
+    if code is None:
+      del stored["code"]
+    (path / "config.json").write_text(json.dumps(stored))
+    with pytest.warns(UserWarning, match=r"own_mixers:M, own_mixers:M\.__call__"):
+      begin(path, cells)
+  library = tmp_path / "library"
+  config = begin(library, cells_of(sepfx.models.FeedForward((3,))))
+  del config["code"]
+  (library / "config.json").write_text(json.dumps(config))
+  begin(library, cells_of(sepfx.models.FeedForward((3,))))  # nothing to be told apart
+
+
+def test_a_package_of_another_version_warns(from_file, tmp_path, monkeypatch):
+  path, cells = tmp_path / "run", cells_of(from_file(PLAIN).M())
+  for version in ("1.0", "2.0"):
+    monkeypatch.setattr(sources, "versions", lambda _, own=version: {"mixers": own})
+    if version == "1.0":
+      begin(path, cells)
+    else:
+      with pytest.warns(UserWarning, match=r"mixers 1\.0 \(now 2\.0\)"):
+        begin(path, cells)
+
+
+def test_other_pythons_warn(from_file, tmp_path):
+  path, cells = tmp_path / "run", cells_of(from_cell(PLAIN)())
+  config = begin(path, cells)
+  assert all("@" in own for own in config["code"]["digests"]["__main__:M.__call__"])
+  digests = {
+    name: [own.replace(sources._COMPILED, "@3.10") for own in of]
+    for name, of in config["code"]["digests"].items()
+  }
+  config["code"]["digests"] = digests
+  (path / "config.json").write_text(json.dumps(config))
+  with pytest.warns(UserWarning, match="__main__:M.__call__"):
+    begin(path, cells)
+
+
+def test_a_config_with_code_of_another_form_is_refused(tmp_path):
+  path, cells = tmp_path / "run", cells_of(sepfx.models.FeedForward((3,)))
+  config = begin(path, cells)
+  for code in ([], {"scheme": "1"}, {"scheme": 1, "digests": {"a": 3}, "packages": {}}):
+    (path / "config.json").write_text(json.dumps({**config, "code": code}))
+    assert "code: of another form" in refusal(path, cells).takes
+
+
+@pytest.mark.slow
+def test_through_measure(from_file, tmp_path):
+  old, new = (EDITS["constant"].replace("K", k) for k in ("1.0", "5.0"))
+  protocol = Online(thresholds=(0.9,), num_test=50, max_samples=640)
+  task, options = (
+    QSTR(length=3, token_dim=2),
+    {"directory": tmp_path / "run", "progress": False},
+  )
+  sepfx.measure(task, from_file(old).M(), 3, protocol, num_trials=1, **options)
+  with pytest.raises(InvalidSetting, match=r"own_mixers:M\.C"):
+    sepfx.measure(task, from_file(new).M(), 3, protocol, num_trials=2, **options)
+  from_file(new)
+  named = {**options, "directory": tmp_path / "named"}
+  from_file(old)
+  sepfx.measure(task, "own_mixers:M", 3, protocol, num_trials=1, **named)
+  from_file(new)
+  with pytest.raises(InvalidSetting, match=r"own_mixers:M\.C"):
+    sepfx.measure(task, "own_mixers:M", 3, protocol, num_trials=2, **named)
+
+
+def test_the_same_in_another_process(from_file, tmp_path):
+  source = "\n".join(EDITS["table of functions"].replace("K", "1.0").splitlines())
+  here = digests(from_file(source).M())
+  code = (
+    "import json, own_mixers; from sepfx import sources\n"
+    "print(json.dumps(sources.code_of([own_mixers.M()]).digests))"
+  )
+  root = pathlib.Path(__file__).parents[1]
+  environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{root}", "PYTHONHASHSEED": "7"}
+  done = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+  )
+  assert json.loads(done.stdout) == here, done.stderr
+
+
+def test_arrays_in_closures_have_their_content():
+  one, other = ((lambda y, c=c: y * c) for c in (jnp.ones(3), jnp.zeros(3)))
+  assert sources.changes(digests(one), digests(other))[0]
