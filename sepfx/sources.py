@@ -10,7 +10,6 @@ are. Packages in directories of their own (editable installs) are a user's.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import dataclasses
 import dis
@@ -20,7 +19,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import linecache
 import pathlib
 import sys
 import sysconfig
@@ -31,6 +29,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from sepfx import syntax
 from sepfx.fingerprints import content, defaults, fingerprint, name_of
 
 # Of the way in which digests are made: those of different schemes cannot be compared.
@@ -44,10 +43,6 @@ _OF_DATACLASSES = frozenset(
   ("__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__",
    "__setattr__", "__delattr__", "__replace__")
 )  # fmt: skip
-# Parts of the syntax tree that say nothing of what is computed.
-_SILENT = frozenset(
-  ("ctx", "kind", "type_comment", "type_ignores", "annotation", "returns", "type_params")
-)
 # What modules have of their own, which says where they are.
 _OF_MODULES = frozenset(
   ("__name__", "__file__", "__path__", "__doc__", "__package__", "__spec__", "__loader__")
@@ -58,8 +53,6 @@ _SITE = {"site-packages", "dist-packages"}
 _DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
 _STANDARD = sys.stdlib_module_names - {"__main__"}
 _OURS = pathlib.Path(__file__).parent
-# Marks a digest that was made without the source, which other Pythons make otherwise.
-_COMPILED = f"@{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class Code(NamedTuple):
@@ -207,7 +200,7 @@ class _Walk:
     for name, value in _loads(function):
       self.visit(value)
       loaded[name] = self._bound(value, f"{module}:{name}")
-    text, kind = _source(function)
+    text, kind = syntax.of_function(function)
     held = [fingerprint(value) for value in (closure, defaults(function))]
     own = f"{module}:{function.__code__.co_qualname}"
     self._add(own, "function", text, held, loaded, kind=kind)
@@ -324,7 +317,7 @@ def _loads(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
       value, dotted = getattr(value, attribute, None), f"{dotted}.{attribute}"
     if is_global or "." in dotted:  # else it counts as what the function closes over
       yield dotted, value
-  for each in _within(code):
+  for each in syntax.within(code):
     for name in _imports(each, names.get("__package__")):
       module = sys.modules.get(name)
       taken = [attribute for attribute in each.co_names if hasattr(module, attribute)]
@@ -335,7 +328,7 @@ def _chains(code: types.CodeType) -> list[tuple[str, bool, list[str]]]:
   """Names that code loads, whether they are global, and the attributes taken at once."""
   found: list[tuple[str, bool, list[str]]] = []
   own = set(code.co_freevars)
-  for each in _within(code):
+  for each in syntax.within(code):
     chain: list[str] | None = None
     written = set(_OF_MODULES)
     loaded = []
@@ -369,117 +362,3 @@ def _imports(code: types.CodeType, package: str | None) -> Iterator[str]:
         yield name
     if step.opname != "CACHE":
       level, before = before, step.argval
-
-
-class _File(NamedTuple):
-  """A file of source: its functions in the syntax tree, and compiled."""
-
-  nodes: dict[tuple[int, str], list[ast.AST]]
-  compiled: dict[tuple[int, str], list[types.CodeType]]
-
-
-def _source(function: types.FunctionType) -> tuple[Any, str]:
-  """What a function does, as JSON, and how a digest of it is marked.
-
-  Of its source. Where that is not at hand, or no longer what runs, of what it was
-  compiled to, with a mark for that.
-  """
-  code = function.__code__
-  linecache.checkcache(code.co_filename)
-  lines = linecache.getlines(code.co_filename, function.__globals__)
-  file = _file("".join(lines), code.co_filename)
-  place = (code.co_firstlineno, code.co_name)
-  own = _compiled(code, function.__doc__)
-  compiled = file.compiled.get(place, ()) if file else ()
-  if file and any(_compiled(each, function.__doc__) == own for each in compiled):
-    node = _innermost(file.nodes.get(place, ()), code)
-    if node is not None:
-      return _canonical(node), ""
-  return own, _COMPILED
-
-
-@functools.lru_cache(maxsize=64)
-def _file(text: str, name: str) -> _File | None:
-  try:
-    tree = ast.parse(text)
-    whole = compile(text, name, "exec", dont_inherit=True)
-  except (SyntaxError, ValueError):
-    return None
-  nodes: dict[tuple[int, str], list[ast.AST]] = {}
-  for node in ast.walk(tree):
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-      first = min(own.lineno for own in (node, *node.decorator_list))
-      nodes.setdefault((first, node.name), []).append(node)
-    elif isinstance(node, ast.Lambda):
-      nodes.setdefault((node.lineno, "<lambda>"), []).append(node)
-  compiled: dict[tuple[int, str], list[types.CodeType]] = {}
-  for code in _within(whole):
-    compiled.setdefault((code.co_firstlineno, code.co_name), []).append(code)
-  return _File(nodes, compiled)
-
-
-def _within(code: types.CodeType) -> Iterator[types.CodeType]:
-  yield code
-  for constant in code.co_consts:
-    if isinstance(constant, types.CodeType):
-      yield from _within(constant)
-
-
-def _innermost(nodes: Collection[Any], code: types.CodeType) -> Any:
-  """Of functions that begin on one line the one that code was compiled from."""
-  if len(nodes) == 1:
-    (node,) = nodes
-    return node
-  places = [
-    ((line, start), (last, end))
-    for line, last, start, end in code.co_positions()
-    if None not in (line, last, start, end) and (line, start) != (last, end)
-  ]
-  around = []
-  for node in nodes:
-    body = node.body if isinstance(node.body, list) else [node.body]
-    first = (body[0].lineno, body[0].col_offset)
-    last = (body[-1].end_lineno, body[-1].end_col_offset)
-    if all(first <= start and end <= last for start, end in places):
-      around.append((first, node))
-  return max(around, key=lambda own: own[0])[1] if around else None
-
-
-def _canonical(node: Any) -> Any:
-  """A syntax tree as JSON, without what says nothing of what is computed."""
-  if isinstance(node, list):
-    return [_canonical(each) for each in node if not _is_idle(each)]
-  if isinstance(node, ast.Constant):
-    return [type(node.value).__name__, repr(node.value)]
-  if isinstance(node, ast.AnnAssign) and node.value is not None:
-    node = ast.Assign(targets=[node.target], value=node.value)
-  if not isinstance(node, ast.AST):
-    return node
-  fields = {name: own for name, own in ast.iter_fields(node) if name not in _SILENT}
-  said = {name: own for name, own in fields.items() if own is not None and own != []}
-  return [type(node).__name__, {name: _canonical(own) for name, own in said.items()}]
-
-
-def _is_idle(node: Any) -> bool:
-  """Whether a statement does nothing: a docstring, `pass`, an annotation alone."""
-  documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-  declares = isinstance(node, ast.AnnAssign) and node.value is None
-  return documents or declares or isinstance(node, ast.Pass)
-
-
-def _compiled(code: types.CodeType, documentation: str | None = None) -> Any:
-  """What code does, as JSON, whatever the lines that it stands on."""
-
-  def text(constant: Any) -> Any:
-    if isinstance(constant, types.CodeType):
-      return _compiled(constant)
-    if isinstance(constant, Collection) and not isinstance(constant, str | bytes):
-      parts = map(text, constant)  # a set's order is another in each process
-      ordered = isinstance(constant, frozenset)
-      return sorted(parts, key=repr) if ordered else [*parts]
-    return repr(constant)
-
-  constants = list(code.co_consts)
-  if constants and constants[0] == documentation:
-    constants[0] = None
-  return [code.co_code.hex(), *code.co_names, *map(text, constants)]

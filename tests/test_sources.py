@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import sepfx
-from sepfx import sources
+from sepfx import sources, syntax
 from sepfx.ensembles import grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import begun
@@ -387,7 +387,7 @@ def test_other_pythons_warn(from_file, tmp_path):
   config = begin(path, cells)
   assert all("@" in own for own in config["code"]["digests"]["__main__:M.__call__"])
   digests = {
-    name: [own.replace(sources._COMPILED, "@3.10") for own in of]
+    name: [own.replace(syntax.COMPILED, "@3.10") for own in of]
     for name, of in config["code"]["digests"].items()
   }
   config["code"]["digests"] = digests

@@ -1,0 +1,132 @@
+"""What a function does, as JSON: its syntax tree without what changes no computation."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+# Parts of the syntax tree that say nothing of what is computed.
+_SILENT = frozenset(
+  ("ctx", "kind", "type_comment", "type_ignores", "annotation", "returns", "type_params")
+)
+# Marks a digest that was made without the source, which other Pythons make otherwise.
+COMPILED = f"@{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class _File(NamedTuple):
+  """A file of source: its functions in the syntax tree, and compiled."""
+
+  nodes: dict[tuple[int, str], list[ast.AST]]
+  compiled: dict[tuple[int, str], list[types.CodeType]]
+
+
+def of_function(function: types.FunctionType) -> tuple[Any, str]:
+  """What a function does, as JSON, and how a digest of it is marked.
+
+  Of its source. Where that is not at hand, or no longer what runs, of what it was
+  compiled to, with a mark for that.
+  """
+  code = function.__code__
+  linecache.checkcache(code.co_filename)
+  lines = linecache.getlines(code.co_filename, function.__globals__)
+  file = _file("".join(lines), code.co_filename)
+  place = (code.co_firstlineno, code.co_name)
+  own = _compiled(code, function.__doc__)
+  compiled = file.compiled.get(place, ()) if file else ()
+  if file and any(_compiled(each, function.__doc__) == own for each in compiled):
+    node = _innermost(file.nodes.get(place, ()), code)
+    if node is not None:
+      return _canonical(node), ""
+  return own, COMPILED
+
+
+@functools.lru_cache(maxsize=64)
+def _file(text: str, name: str) -> _File | None:
+  try:
+    tree = ast.parse(text)
+    whole = compile(text, name, "exec", dont_inherit=True)
+  except (SyntaxError, ValueError):
+    return None
+  nodes: dict[tuple[int, str], list[ast.AST]] = {}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+      first = min(own.lineno for own in (node, *node.decorator_list))
+      nodes.setdefault((first, node.name), []).append(node)
+    elif isinstance(node, ast.Lambda):
+      nodes.setdefault((node.lineno, "<lambda>"), []).append(node)
+  compiled: dict[tuple[int, str], list[types.CodeType]] = {}
+  for code in within(whole):
+    compiled.setdefault((code.co_firstlineno, code.co_name), []).append(code)
+  return _File(nodes, compiled)
+
+
+def within(code: types.CodeType) -> Iterator[types.CodeType]:
+  yield code
+  for constant in code.co_consts:
+    if isinstance(constant, types.CodeType):
+      yield from within(constant)
+
+
+def _innermost(nodes: Collection[Any], code: types.CodeType) -> Any:
+  """Of functions that begin on one line the one that code was compiled from."""
+  if len(nodes) == 1:
+    (node,) = nodes
+    return node
+  places = [
+    ((line, start), (last, end))
+    for line, last, start, end in code.co_positions()
+    if None not in (line, last, start, end) and (line, start) != (last, end)
+  ]
+  around = []
+  for node in nodes:
+    body = node.body if isinstance(node.body, list) else [node.body]
+    first = (body[0].lineno, body[0].col_offset)
+    last = (body[-1].end_lineno, body[-1].end_col_offset)
+    if all(first <= start and end <= last for start, end in places):
+      around.append((first, node))
+  return max(around, key=lambda own: own[0])[1] if around else None
+
+
+def _canonical(node: Any) -> Any:
+  """A syntax tree as JSON, without what says nothing of what is computed."""
+  if isinstance(node, list):
+    return [_canonical(each) for each in node if not _is_idle(each)]
+  if isinstance(node, ast.Constant):
+    return [type(node.value).__name__, repr(node.value)]
+  if isinstance(node, ast.AnnAssign) and node.value is not None:
+    node = ast.Assign(targets=[node.target], value=node.value)
+  if not isinstance(node, ast.AST):
+    return node
+  fields = {name: own for name, own in ast.iter_fields(node) if name not in _SILENT}
+  said = {name: own for name, own in fields.items() if own is not None and own != []}
+  return [type(node).__name__, {name: _canonical(own) for name, own in said.items()}]
+
+
+def _is_idle(node: Any) -> bool:
+  """Whether a statement does nothing: a docstring, `pass`, an annotation alone."""
+  documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+  declares = isinstance(node, ast.AnnAssign) and node.value is None
+  return documents or declares or isinstance(node, ast.Pass)
+
+
+def _compiled(code: types.CodeType, documentation: str | None = None) -> Any:
+  """What code does, as JSON, whatever the lines that it stands on."""
+
+  def text(constant: Any) -> Any:
+    if isinstance(constant, types.CodeType):
+      return _compiled(constant)
+    if isinstance(constant, Collection) and not isinstance(constant, str | bytes):
+      parts = map(text, constant)  # a set's order is another in each process
+      ordered = isinstance(constant, frozenset)
+      return sorted(parts, key=repr) if ordered else [*parts]
+    return repr(constant)
+
+  constants = list(code.co_consts)
+  if constants and constants[0] == documentation:
+    constants[0] = None
+  return [code.co_code.hex(), *code.co_names, *map(text, constants)]
