@@ -2,18 +2,17 @@
 
     python -m benchmarks.mutants --seed=0
 
-Draws mutants of the core. In each, one operator of the syntax tree is another: a
-comparison, an arithmetic or a logical operator, a constant, the branches of a choice, or a
-function for its counterpart (`min` for `max`). Which are drawn depends on the seed and on
-the code around each alone, so a change elsewhere moves no other mutant. Annotations and
-texts that are put together are left out: only words depend on them. Mutants that no test
-can tell from the original stand in `EQUIVALENT` with the reason, and the next of the draw
-take their places.
+Draws mutants of the core. In each, one part of the syntax tree is another: a comparison, an
+arithmetic or a logical operator, a constant, the branches of a choice, or a function for
+its counterpart (`min` for `max`). Which are drawn depends on the seed and on the code
+around each alone, so a change elsewhere moves no other mutant. Annotations and texts that
+are put together are left out: only words depend on them. Mutants that no test can tell from
+the original stand in `EQUIVALENT` with the reason, and the next of the draw take their
+places.
 
-Each mutant is made in a temporary copy of the sources. The tests that are likeliest to
-fail run first. Where they pass, the whole default selection runs. The original has to pass
-both. Takes about a minute of CPU time for each mutant that is found, and ten for one that
-is not.
+Each mutant is made in a temporary copy of the sources. The tests that are likeliest to fail
+run first. Where they pass, the whole default selection runs. The original has to pass both.
+Takes about a minute of CPU time for each mutant that is found, and ten for one that is not.
 """
 
 from __future__ import annotations
@@ -44,8 +43,12 @@ FLAGS = flags.FLAGS
 _ROOT = pathlib.Path(__file__).parent.parent
 # The core, and the test files that are likeliest to fail.
 _CORE = {
-  "sepfx/training/online.py": ("training", "published_protocols", "golden_trials"),
-  "sepfx/training/erm.py": ("erm", "published_protocols", "golden_trials", "protocol_options"),
+  "sepfx/training/online.py": (
+    "training", "screen", "published_protocols", "golden_trials",
+  ),
+  "sepfx/training/erm.py": (
+    "erm", "published_protocols", "golden_trials", "protocol_options",
+  ),
   "sepfx/training/optimizers.py": (
     "erm", "trials_as_data", "protocol_options", "learners",
   ),
@@ -53,8 +56,8 @@ _CORE = {
   "sepfx/training/risks.py": ("training",),
   "sepfx/training/settings.py": ("trials_as_data",),
   "sepfx/training/states.py": ("golden_trials",),
-  "sepfx/training/trials.py": ("golden_trials", "training", "erm", "protocol_options"),
-  "sepfx/ensembles/lanes.py": ("golden_trials", "ensembles"),
+  "sepfx/training/trials.py": ("training", "erm", "protocol_options", "golden_trials"),
+  "sepfx/ensembles/lanes.py": ("ensembles", "golden_trials"),
   "sepfx/tasks/qstr.py": ("tasks", "golden_trials"),
   "sepfx/analysis/passages.py": ("passages", "analysis"),
   "sepfx/analysis/bounded.py": ("passages", "analysis"),

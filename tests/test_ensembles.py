@@ -14,11 +14,11 @@ import pytest
 from sepfx import InvalidSetting, measure
 from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, programs, run
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import CONTINUE, START
+from sepfx.ensembles.lanes import CONTINUE, RESUME, START
 from sepfx.errors import OutOfMemory
 from sepfx.models import GRU
 from sepfx.tasks import QSTR, shared
-from sepfx.training import Online
+from sepfx.training import AdamW, Online, with_setting
 from tests import small
 
 
@@ -85,6 +85,57 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
     np.testing.assert_allclose(
       cell.trial.curve(report)["loss"], cell.trial.curve(state)["loss"], rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_lanes_begin_go_on_and_take_up_trials(mapped):
+  """Each as if it ran alone: two lanes of two rates, refilled in every way."""
+  protocol = dataclasses.replace(
+    small.PROTOCOL, optimizer=AdamW(5e-3), num_test=20, max_samples=16 * 5 * 4
+  )
+  slow = protocol.trial(small.TASK, small.TASK, small.Linear(), "m")
+  fast = with_setting(slow, "learning_rate", 0.05)
+  seeds = Cell(slow).seeds(3, 3)
+  runs = {0: slow, 1: fast, 2: slow}
+  alone = {
+    k: small.run_to_end(trial, jax.tree.map(lambda a, k=k: a[k], seeds))
+    for k, trial in runs.items()
+  }
+  lanes = Lanes(slow, jax.devices()[:1], 2, mapped=mapped)
+
+  def advance(trials, refill, steps):
+    own = tuple(np.asarray(jax.random.key_data(keys))[np.array(trials)] for keys in seeds)
+    columns = zip(*(leaves_of(runs[k]) for k in trials), strict=True)
+    leaves = tuple(np.stack(column) for column in columns)
+    report = lanes.advance(own, leaves, np.array(refill), steps)
+    return jax.device_get(report)
+
+  report = advance((0, 1), (START, CONTINUE), 5)
+  assert report.active.tolist() == [True, False]  # the second lane is idle
+  assert report.step.tolist() == [5, 0]
+  report = advance((0, 1), (CONTINUE, START), 8 if mapped else 10)
+  assert report.step.tolist() == ([13, 8] if mapped else [15, 10])
+  half_way = jax.tree.map(np.asarray, lanes.states)
+  chex.assert_trees_all_equal(
+    lanes.take(1), jax.tree.map(lambda a: a[1], half_way.params)
+  )
+  # Trial 1 moves to the first lane; the second goes on with what is there, then begins.
+  lanes.put({0: jax.tree.map(lambda a: a[1], half_way)})
+  report = advance((1, 1), (RESUME, CONTINUE), 1000)
+  for lane in range(2):
+    own = jax.tree.map(lambda a, lane=lane: a[lane], report)
+    assert fast.outcomes(own) == fast.outcomes(alone[1])
+    np.testing.assert_allclose(own.curve.loss, alone[1].curve.loss, rtol=1e-4)
+  again = advance((1, 2), (CONTINUE, START), 1000)
+  first, second = (jax.tree.map(lambda a, k=k: a[k], again) for k in range(2))
+  chex.assert_trees_all_equal(first, jax.tree.map(lambda a: a[0], report))
+  assert slow.outcomes(second) == slow.outcomes(alone[2])
+  np.testing.assert_allclose(second.curve.loss, alone[2].curve.loss, rtol=1e-4)
+  assert int(second.checks) == 4
+  lanes.clear()
+  blank = advance((0, 0), (CONTINUE, CONTINUE), 5)
+  assert not blank.active.any()
+  assert not blank.step.any()
 
 
 @dataclasses.dataclass(frozen=True)

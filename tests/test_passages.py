@@ -225,6 +225,23 @@ def test_spreads_are_told_apart():
   assert share([0.5, 0.2, 0.1]) > 0.9
 
 
+@pytest.mark.parametrize(("trials", "growth"), [(2, 5.0), (3, 3.0), (10, 1.4)])
+def test_spreads_are_told_apart_by_bartletts_test(trials, growth):
+  """Of numbers that are known, in cells of equal size, it is SciPy's, correction and all.
+
+  The correction divides the statistic by 1.42 where cells have two trials.
+  """
+  rng = np.random.default_rng(0)
+  spreads = 0.05 * growth ** np.arange(4)[:, None]
+  logs = 9 + spreads * rng.normal(size=(400, 4, trials))
+  found = scipy.stats.bartlett(*np.moveaxis(logs, 1, 0), axis=-1)
+  limit = scipy.stats.chi2.ppf(0.99, 3)
+  near = np.abs(found.statistic / limit - 1) < 0.01  # the bounds have a width
+  apart = found.pvalue < 0.01
+  assert 100 < np.sum(apart) < 300  # or this tests little
+  np.testing.assert_array_equal(spreads_differ(narrow(logs))[~near], apart[~near])
+
+
 @pytest.mark.parametrize("sizes", [[5, 5, 1], [20, 20, 1], [3, 3, 1, 1, 1]])
 def test_a_single_trial_says_nothing_of_a_spread(sizes):
   rng = np.random.default_rng(0)

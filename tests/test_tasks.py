@@ -94,6 +94,20 @@ def test_labels_and_inputs_match_definition_2(task, seed):
     np.testing.assert_allclose(inputs[n, i], np.concatenate(own), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("prefactor", "norm"), [(True, math.sqrt(6 / 2)), (False, 1)])
+def test_codes_have_the_norm_of_section_3_or_are_of_norm_1(prefactor, norm):
+  """z_i = (x_i, c omega_i, c omega_{t_i1}, c omega_{t_i2}), c = sqrt(d/q) or 1."""
+  task = QSTR(length=4, token_dim=6, sparsity=2, encoding_prefactor=prefactor)
+  planted = task.init(jax.random.key(0))
+  prompts = task.sample(jax.random.key(1), planted, 2)
+  inputs = np.asarray(task.encode(planted, prompts))
+  codes, t = norm * np.asarray(planted.codes), np.asarray(prompts.indices)
+  np.testing.assert_allclose(np.linalg.norm(codes, axis=1), norm, rtol=1e-6)
+  for n, i in itertools.product(range(2), range(4)):
+    own = [prompts.tokens[n, i], codes[i], codes[t[n, i, 0]], codes[t[n, i, 1]]]
+    np.testing.assert_allclose(inputs[n, i], np.concatenate(own), rtol=1e-6)
+
+
 @hypothesis.given(
   length=st.integers(2, 12), seed=st.integers(0, 2**32 - 1), data=st.data()
 )

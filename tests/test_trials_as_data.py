@@ -185,3 +185,16 @@ def test_rates_may_follow_a_schedule():
   assert max(steps) == steps[2]
   assert steps[10] == pytest.approx(0.0, abs=1e-6)
   assert trial.protocol.optimizer.decay_steps == 10
+
+
+def test_a_rate_that_has_risen_stays():
+  """Warm-up alone: 0, 1/4, 2/4, 3/4 of the rate, and the rate from there on."""
+  params = {"w": np.ones(2, np.float32)}
+  optimizer = AdamW(0.1, weight_decay=0.0, warmup_steps=4)
+  state, steps = optimizer.init(params), []
+  for _ in range(7):
+    step, state = optimizer.update(params, state, params)
+    steps.append(-float(step["w"][0]))
+  np.testing.assert_allclose(
+    steps, [0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1], rtol=1e-3, atol=1e-9
+  )
