@@ -2,17 +2,18 @@
 
     python -m benchmarks.mutants --seed=0
 
-Draws mutants of the core. In each, one part of the syntax tree is another: a comparison, an
-arithmetic or a logical operator, a constant, the branches of a choice, or a function for
-its counterpart (`min` for `max`). Which are drawn depends on the seed and on the code
-around each alone, so a change elsewhere moves no other mutant. Annotations and texts that
-are put together are left out: only words depend on them. Mutants that no test can tell from
-the original stand in `EQUIVALENT` with the reason, and the next of the draw take their
-places.
+Draws mutants of the core. In each, one part of the syntax tree is another: a
+comparison, an arithmetic or a logical operator, a constant, the branches of a choice,
+or a function for its counterpart (`min` for `max`). Which are drawn depends on the seed
+and on the code around each alone, so a change elsewhere moves no other mutant.
+Annotations and texts that are put together are left out: only words depend on them.
+Mutants that no test can tell from the original stand in `EQUIVALENT` with the reason,
+and the next of the draw take their places.
 
-Each mutant is made in a temporary copy of the sources. The tests that are likeliest to fail
-run first. Where they pass, the whole default selection runs. The original has to pass both.
-Takes about a minute of CPU time for each mutant that is found, and ten for one that is not.
+Each mutant is made in a temporary copy of the sources. The tests that are likeliest to
+fail run first. Where they pass, the whole default selection runs. The original has to
+pass both. Takes about a minute of CPU time for each mutant that is found, and ten for
+one that is not.
 """
 
 from __future__ import annotations
