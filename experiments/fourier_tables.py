@@ -106,6 +106,7 @@ def _bounds(summary: dict) -> list[Any]:
     for kind in own:
       for which, found in summary["correlations"].get(f"{kind}_{bound}", {}).items():
         if "rho" in found:
+          which = {"within": "reached, ranked in their cells"}.get(which, which)
           text = f"{kind}, rank correlation with the gap, {which}"
           parts.append(f"{text}: {interval_text(found, 'rho')}")
   text = (

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from sepfx.analysis.flatness_bounds import BOUNDS
-from sepfx.analysis.gaps import clustered, rank_correlation
+from sepfx.analysis.gaps import clustered, clustered_correlation
 
 _AXES = ("length", "degree", "num_components")
 _PLACE = ("run", "model", "sample_size", *_AXES)
@@ -31,7 +32,8 @@ def summarise_flatness(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     median and that of the n from which on it says something (None where half of the
     trials have none).
     `correlations`: Spearman's of the gap with each bound of learned and constructed
-    weights, over trials that reached and over all, with intervals that resample trial
+    weights, over trials that reached ("reached"), over these ranked among those of their
+    cell alone ("within"), and over all, with the intervals of a jackknife over trial
     indices.
   """
   cells = []
@@ -65,7 +67,7 @@ def summarise_flatness(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   names = (f"{kind}_{k}" for kind in ("learned", "constructed") for k in BOUNDS)
   for name in (name for name in names if name in rows[0]):
     correlations[name] = {}
-    for which in ("reached", "all"):
+    for which in ("reached", "within", "all"):
       used = [
         row
         for row in rows
@@ -75,11 +77,23 @@ def summarise_flatness(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
       trial, value, gap = (
         np.array([row[k] for row in used]) for k in ("trial", name, "gap")
       )
+      if which == "within":
+        value, gap = (_ranks_within(used, numbers) for numbers in (value, gap))
       correlations[name][which] = {
         "trials": len(used),
-        **clustered(rank_correlation, trial, value, gap),
+        **clustered_correlation(trial, value, gap),
       }
   return {"cells": cells, "correlations": correlations}
+
+
+def _ranks_within(rows: Sequence[Mapping[str, Any]], values: np.ndarray) -> np.ndarray:
+  """Ranks of the values among those of their cell, from -1/2 to 1/2."""
+  places = [tuple(row[name] for name in _PLACE) for row in rows]
+  ranks = np.zeros(len(values))
+  for place in dict.fromkeys(places):
+    own = np.flatnonzero([each == place for each in places])
+    ranks[own] = (scipy.stats.rankdata(values[own]) - 0.5) / len(own) - 0.5
+  return ranks
 
 
 def summarise_growth(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -90,8 +104,8 @@ def summarise_growth(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
       and trace.
 
   Returns:
-    JSON values by what is fitted: each axis' power with a 95% interval that resamples
-    the functions' indices, for axes that have several values.
+    JSON values by what is fitted: each axis' power with the 95% interval of a jackknife
+    over the functions' indices, for axes that have several values.
   """
   axes = [name for name in _AXES if len({row[name] for row in rows}) > 1]
   places = [np.log([row[name] for row in rows]) for name in axes]

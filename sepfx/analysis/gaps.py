@@ -12,14 +12,12 @@ from sepfx.analysis.series import series
 from sepfx.analysis.statistics import CONFIDENCE, student_interval
 from sepfx.ensembles import Records
 
-_RESAMPLES = 1000
-
 
 def summarise_gaps(records: Records, axes: Sequence[str]) -> dict[str, Any]:
   """Summarises runs whose trials have the probe `generalisation`.
 
   Trials of one index share what their functions are drawn from, whatever the axes: fits
-  and correlations resample indices.
+  and correlations have intervals of a jackknife over indices (`clustered`).
 
   Args:
     records: of runs on fixed samples, with probes.
@@ -64,12 +62,12 @@ def summarise_gaps(records: Records, axes: Sequence[str]) -> dict[str, Any]:
       "axes": list(axes),
       "trials": int(fitted.sum()),
       "left_out": int((names == name).sum() - fitted.sum()),
-      **clustered(_fit, trial[fitted], x[fitted], y[fitted], gap[fitted]),
+      **clustered(fit_gap, trial[fitted], x[fitted], y[fitted], gap[fitted]),
     }
     correlations[name] = {
       kind: {
         "trials": int(rows.sum()),
-        **clustered(rank_correlation, trial[rows], x[rows] * y[rows], gap[rows]),
+        **clustered_correlation(trial[rows], x[rows] * y[rows], gap[rows]),
       }
       for kind, rows in (("reached", mine & reached), ("all", mine))
     }
@@ -91,7 +89,8 @@ def _interval(name: str, values: np.ndarray) -> dict[str, float | None]:
   return {k: None if np.isnan(v) else v for k, v in zip(keys, found, strict=True)}
 
 
-def _fit(x: np.ndarray, y: np.ndarray, gap: np.ndarray) -> dict[str, float]:
+def fit_gap(x: np.ndarray, y: np.ndarray, gap: np.ndarray) -> dict[str, float]:
+  """log gap = a + b log x + c log y + e log x log y; nothing if undetermined."""
   columns = [np.ones(len(x)), np.log(x), np.log(y), np.log(x) * np.log(y)]
   solution, _, rank, _ = np.linalg.lstsq(np.stack(columns, 1), np.log(gap), rcond=None)
   if rank < len(columns):
@@ -105,22 +104,48 @@ def rank_correlation(score: np.ndarray, gap: np.ndarray) -> dict[str, float]:
   return {"rho": float(scipy.stats.spearmanr(score, gap).statistic)}
 
 
+def clustered_correlation(
+  clusters: np.ndarray, score: np.ndarray, gap: np.ndarray
+) -> dict[str, float | None]:
+  """`clustered` of `rank_correlation`, cut at -1 and 1."""
+  found = clustered(rank_correlation, clusters, score, gap)
+  ends = {key: found[key] for key in ("rho_low", "rho_high") if key in found}
+  cut = {key: None if v is None else min(max(v, -1.0), 1.0) for key, v in ends.items()}
+  return {**found, **cut}
+
+
 def clustered(
   estimate: Callable[..., dict[str, float]], clusters: np.ndarray, *data: np.ndarray
 ) -> dict[str, float | None]:
-  """An estimate with percentile intervals from resampled clusters (seed 0)."""
+  """An estimate with the 95% intervals of a jackknife over clusters.
+
+  The estimate is made again without each of the G clusters. The interval has Student's
+  quantile of G - 1 degrees of freedom. Where all clusters have the same design and
+  the estimate is of least squares, it is Student's interval of the clusters' own
+  estimates.
+
+  Args:
+    estimate: named numbers of rows; none where they do not determine them.
+    clusters: of each row.
+    *data: of each row, what `estimate` takes.
+
+  Returns:
+    "x", "x_low" and "x_high" for each "x". The ends are None for a single cluster, and
+    where the estimate is undetermined without one of them.
+  """
   found: dict[str, float | None] = dict(estimate(*data))
   names = np.unique(clusters)
-  generator = np.random.default_rng(0)
-  drawn: list[dict[str, float]] = []
-  for _ in range(_RESAMPLES if found and len(names) > 1 else 0):
-    chosen = generator.choice(names, len(names))
-    rows = np.concatenate([np.flatnonzero(clusters == name) for name in chosen])
-    drawn.append(estimate(*(a[rows] for a in data)))
-  tail = 100 * (1 - CONFIDENCE) / 2
-  for key in list(found):
-    values = [own[key] for own in drawn if key in own]
-    low, high = np.percentile(values, [tail, 100 - tail]) if values else (None, None)
-    found[f"{key}_low"] = None if low is None else float(low)
-    found[f"{key}_high"] = None if high is None else float(high)
+  G = len(names)
+  left = [
+    estimate(*(a[clusters != name] for a in data))
+    for name in (names if found and G > 1 else ())
+  ]
+  for key, value in list(found.items()):
+    ends: tuple[float | None, float | None] = (None, None)
+    if left and value is not None and all(key in own for own in left):
+      # The error of a mean of G pseudo-values that differ by (G - 1) times as much.
+      error = (G - 1) * scipy.stats.sem([own[key] for own in left])
+      half = float(error * scipy.stats.t.ppf((1 + CONFIDENCE) / 2, G - 1))
+      ends = (value - half, value + half)
+    found[f"{key}_low"], found[f"{key}_high"] = ends
   return found
