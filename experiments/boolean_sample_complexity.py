@@ -19,17 +19,13 @@ from sepfx import models
 from sepfx.analysis import success_figures, summarise_success
 from sepfx.errors import require
 from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
-from sepfx.theory import exhaustive_success
+from sepfx.theory import Floor, stored_floor
 from sepfx.training import ERM, Trial
 
 from . import bits, study, tables
 from .adaptive import Adaptive
 from .parts import made_from
 from .settings import Chosen, setting
-
-# The learner that tries all subsets: simulated trials, and the sample sizes tried.
-_FLOOR_TRIALS = 100
-_FLOOR_SIZES = np.arange(16, 65)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,21 +93,19 @@ def check(chosen: Chosen) -> None:
 
 
 def summarise(run: study.Run) -> dict:
-  """With critical sizes of the learner that tries all subsets, by T, where it applies.
+  """With the sizes that the learner that tries all subsets needs, by T.
 
-  Not where labels have noise, the subset is given or cells are of several tasks, nor at a
-  T at which half of its trials fail with 64 samples.
+  They are stored with the package (`sepfx.theory.stored_floor`), for some tasks. There is
+  none where labels have noise, the subset is given or cells are of several tasks.
   """
-  floor: dict[int, float] = {}
+  floors: dict[int, Floor | None] = {}
   for length in np.unique(run.records.table["length"]).tolist():
     every = [cell.trial.task for cell in run.cells.values()]
     (task, *others) = dict.fromkeys(own for own in every if own.length == length)
     if others or task.noise or task.subset:
       continue
-    chance = exhaustive_success(task, _FLOOR_SIZES, _FLOOR_TRIALS, seed=0)
-    if np.any(chance > 0.5):
-      floor[length] = float(_FLOOR_SIZES[np.argmax(chance > 0.5)])
-  return summarise_success(run.records, floor)
+    floors[length] = stored_floor(task)
+  return summarise_success(run.records, floors)
 
 
 STUDY = study.Study(

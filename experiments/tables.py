@@ -43,6 +43,11 @@ def means(summary: dict) -> list[Any]:
     text += f" c is the exponent of n ~ {letter}^c."
   if any(cell["reached"] < cell["trials"] for cell in summary["cells"]):
     text += " >: a lower bound, since only so many trials reached it within the budget."
+  if any(cell["slow"] for cell in summary["cells"]):
+    text += (
+      " Median: of cells with a trial that is much slower than the others. Fewer than "
+      "six trials give it no interval."
+    )
   if any(cell["coarse"] for cell in summary["cells"]):
     text += " Coarse: less than ten checks (--check_every)."
   parts.append(text)
@@ -134,7 +139,22 @@ def _mean(cell: dict | None) -> str:
     entry += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
   if cell["reached"] < cell["trials"]:
     entry += f" ({cell['reached']}/{cell['trials']} reached)"
+  if cell["slow"]:
+    entry += _median(cell)
   return entry + " coarse" * cell["coarse"]
+
+
+def _median(cell: dict) -> str:
+  """What a slow trial does not move, beside a mean."""
+  if cell["median"] is None:
+    return ""
+  text = f"; median {cell['median']:,.0f}"
+  low, high = (cell[f"median_{end}"] for end in ("low", "high"))
+  if low is None:
+    return text
+  return text + (
+    f" [above {low:,.0f}]" if high is None else f" [{low:,.0f}, {high:,.0f}]"
+  )
 
 
 def successes(summary: dict) -> list[Any]:
@@ -147,6 +167,16 @@ def successes(summary: dict) -> list[Any]:
     size = critical_size(critical, 1, ".1f")
     table.add_row(critical["series"], str(critical["length"]), size, ", ".join(counts))
   parts: list[Any] = [table]
+  if summary["floor"]:
+    sizes = ", ".join(f"{size} (T = {T})" for T, size, _ in summary["floor"])
+    error = max(error for *_, error in summary["floor"])
+    parts.append(
+      f"Floor, the learner that tries all subsets: {sizes}; standard error up to "
+      f"{error:.2f}"
+    )
+  if summary["no_floor"]:
+    lengths = ", ".join(map(str, summary["no_floor"]))
+    parts.append(f"No floor is drawn for T = {lengths}: none is stored for that task")
   for name, steepness in summary["steepness"].items():
     if not steepness:
       continue

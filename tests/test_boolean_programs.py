@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from experiments import boolean_sample_complexity as boolean
-from experiments import parity
+from experiments import parity, tables
 from experiments.adaptive import Adaptive
 from experiments.study import Run
 from sepfx import InvalidSetting
 from sepfx.ensembles import Records, columns, table
+from sepfx.tasks import SparseBoolean
+from sepfx.theory import exhaustive, stored_floor
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -176,26 +178,43 @@ def test_a_search_is_of_cells_that_differ_in_their_sample_size_alone():
   assert noisy.count(80) > 24
 
 
-def floor_of(*arguments):
-  """What the summary of a run on six bits says of the learner that tries all subsets."""
-  small = ("--contexts=6", "--sample_sizes=10,20", "--sparsity=2")
+def summary_of(*arguments):
+  """The summary of a run whose trials all failed."""
+  small = ("--contexts=25", "--sample_sizes=10,20")
   chosen = boolean.STUDY.chosen([*small, *arguments])
   cells = boolean.STUDY.cells(chosen)
   rows = [(*cell.coordinates.values(), 0, 0.9, 10, "censored") for cell in cells]
   records = Records(table(rows, columns(cells)), tuple(cells[0].coordinates), {})
   by_name = {cell.name: cell for cell in cells}
   own = Run(records, by_name, chosen, "length")
-  return boolean.summarise(own)["floor"]
+  return boolean.summarise(own)
 
 
 def test_a_floor_is_of_one_task_without_noise():
-  ((length, size),) = floor_of()
-  assert length == 6
-  assert 16 <= size < 64
-  assert floor_of("--learning_rate=1e-3,3e-3") == [[length, size]]
+  stored = stored_floor(SparseBoolean(length=25))
+  known = [[25, stored.size, stored.error]]
+  assert summary_of()["floor"] == known
+  assert summary_of("--learning_rate=1e-3,3e-3")["floor"] == known
   for several in ("--noise=0,0.1", "--sparsity=2,3", "--function=and,or"):
-    assert floor_of(several) == []
-  assert floor_of("--noise=0.1") == floor_of("--subset=0,3") == []
+    assert summary_of(several)["floor"] == []
+  assert stored_floor(SparseBoolean(length=25, noise=0.1)) is None
+  assert stored_floor(SparseBoolean(length=25, subset=(0, 3, 4))) is None
+  other = SparseBoolean(length=25, bit_probability=0.4)
+  assert stored_floor(other) is None
+
+
+def test_a_floor_that_is_not_stored_is_said_to_be_missing():
+  summary = summary_of("--contexts=25,26", "--sparsity=3")
+  assert [length for length, *_ in summary["floor"]] == [25]
+  assert summary["no_floor"] == [26]
+  said = [part for part in tables.successes(summary) if isinstance(part, str)]
+  assert any("No floor is drawn for T = 26" in part for part in said)
+  assert any("26 (T = 25)" in part for part in said)
+
+
+def test_no_run_simulates_its_floor(monkeypatch):
+  monkeypatch.setattr(exhaustive, "_count_agreeing", None)
+  assert summary_of("--contexts=800")["floor"][0][0] == 800
 
 
 def run(module, directory, *arguments):
@@ -269,7 +288,8 @@ def test_sample_sizes_end_to_end(tmp_path):
   assert [row["length"] for row in rows] == ["7", "7"]
   summary = json.loads((tmp_path / "second/summary.json").read_text())
   assert [cell["trials"] for cell in summary["cells"]] == [3, 3, 1, 1]
-  assert [length for length, _ in summary["floor"]] == [6, 7]
+  assert summary["floor"] == []
+  assert summary["no_floor"] == [6, 7]
 
 
 @pytest.mark.faults

@@ -1,14 +1,17 @@
 """The learner that tries all subsets against one that does so plainly."""
 
+import importlib.resources
 import itertools
+import re
 
 import jax
 import numpy as np
 import pytest
 
+from benchmarks import exhaustive_floor
 from sepfx.errors import InvalidSetting
 from sepfx.tasks import FUNCTIONS, SparseBoolean, TruthTable
-from sepfx.theory import exhaustive_success
+from sepfx.theory import exhaustive, exhaustive_success
 
 SIZES = np.array([8, 12, 20])
 
@@ -47,6 +50,35 @@ def test_critical_sizes_of_and_grow_like_the_logarithm():
   # About 31 and 40.
   assert 27 <= critical[0] <= 35
   assert 36 <= critical[1] <= 45
+
+
+def test_stored_floors_are_where_the_chance_passes_one_half():
+  (stored,) = (own for own in exhaustive.stored_floors() if own.length == 25)
+  sizes = np.array([stored.size - 2, stored.size + 2])
+  below, above = exhaustive_success(SparseBoolean(length=25), sizes, 1000, seed=2)
+  # Two samples are 0.05 of the chance, and three standard errors.
+  assert below < 0.5 < above
+  assert all(own.error < 1 for own in exhaustive.stored_floors())
+  known = {own.length for own in exhaustive.stored_floors()}
+  assert known == set(exhaustive_floor.LENGTHS)
+  drawn = set()
+  for preset in ("boolean_fig4", "boolean_quick"):
+    text = importlib.resources.files("experiments").joinpath(f"flags/{preset}.cfg")
+    (own,) = re.findall(r"^--contexts=(.*)$", text.read_text(), re.MULTILINE)
+    drawn |= set(map(int, own.split(",")))
+  assert drawn <= known
+
+
+def test_crossing_is_where_batches_pass_one_half():
+  sizes = np.arange(10, 20)
+  rng = np.random.default_rng(0)
+  true = 0.5 + 0.04 * (sizes - 14.5)
+  chances = true + 0.1 * rng.normal(size=(100, len(sizes)))
+  found = exhaustive_floor.crossing(sizes, chances)
+  assert found.size == 15
+  assert found.error == pytest.approx(0.01 / 0.04, rel=0.3)
+  with pytest.raises(ValueError, match="does not pass 1/2"):
+    exhaustive_floor.crossing(sizes, chances - 0.5)
 
 
 def test_bad_settings_are_refused():

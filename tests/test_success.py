@@ -14,6 +14,7 @@ from sepfx.analysis.success import Counts
 from sepfx.ensembles import Cell, Records, columns, table
 from sepfx.models import ClsTransformer
 from sepfx.tasks import SparseBoolean
+from sepfx.theory import stored_floor
 from sepfx.training import ERM
 
 COLUMNS = columns([Cell(ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))])
@@ -220,7 +221,8 @@ def titles(figure):
 
 def test_summary_and_figure():
   records = records_of()
-  summary = summarise_success(records, {50: 31.0, 100: 36.0})
+  floors = {50: stored_floor(SparseBoolean(length=50)), 100: None}
+  summary = summarise_success(records, floors)
   assert len(summary["cells"]) == 2 * 3 * 6
   first = summary["cells"][0]
   rows = records.table
@@ -254,7 +256,8 @@ def test_summary_and_figure():
     "a, T = 200, m = 120",
   ]
   floor = figure.axes[2].get_lines()[-1]
-  assert floor.get_xydata().tolist() == [[50, 31], [100, 36]]
+  assert floor.get_xydata().tolist() == [[50, floors[50].size]]
+  assert summary["no_floor"] == [100]
 
 
 def test_values_of_an_axis_are_series():

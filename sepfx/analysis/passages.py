@@ -20,6 +20,7 @@ from sepfx.analysis.bounded import (
   log_probability,
   margin,
 )
+from sepfx.analysis.medians import median_of
 
 # Values of the spread at which the likelihood is looked at.
 _SPREADS = 61
@@ -221,6 +222,7 @@ class Mean(NamedTuple):
       the threshold was first met: what published programs report.
     restricted: whether some trial did not reach the threshold.
     coarse: whether the recorded mean is less than ten checks.
+    median, median_low, median_high, slow: what `sepfx.analysis.medians.Median` says.
   """
 
   mean: float
@@ -230,6 +232,10 @@ class Mean(NamedTuple):
   recorded: float
   restricted: bool
   coarse: bool
+  median: float
+  median_low: float
+  median_high: float
+  slow: int
 
 
 def cell_means(
@@ -284,16 +290,22 @@ def _of_one_kind(
   rows = [np.flatnonzero(cells == place) for place in places]
   first = [own[0] for own in rows]
   budget, every = checks.budget[first], checks.every[first]
-  table = padded(bounds_of(samples, reached, checks), cells)
+  bounds = bounds_of(samples, reached, checks)
+  table = padded(bounds, cells)
   found = restricted_means(table, budget, every)
   means = {}
   for k, (place, own) in enumerate(zip(places.tolist(), rows, strict=True)):
     recorded = np.where(reached[own], samples[own], budget[k])
+    median = median_of(Bounds(*(side[own] for side in bounds)))
     means[place] = Mean(
       **{name: float(values[k]) for name, values in found._asdict().items()},
       recorded=float(np.mean(recorded)),
       restricted=not bool(np.all(reached[own])),
       coarse=coarse,
+      median=median.median,
+      median_low=median.low,
+      median_high=median.high,
+      slow=median.slow,
     )
   return means
 

@@ -72,10 +72,9 @@ def fit_exponent(
     log_x = np.log(places)
     centred = log_x - np.mean(log_x)
     table = Bounds(*(side[np.array(whole)] for side in bounds))
-    bounds = contrasts(table, centred / np.sum(centred**2))
-    if not np.any(bounds.informative):
+    c, low, high = paired_contrast(table, centred / np.sum(centred**2))
+    if np.isnan(c):
       return None
-    c, low, high = coefficient_interval(bounds, np.ones((len(whole), 1)), 0)
   return Exponent(float(c), float(low), float(high), tuple(places.tolist()))
 
 
@@ -159,6 +158,26 @@ def _of_means(
   return c, c - half, c + half
 
 
+def paired_contrast(
+  bounds: Bounds, weights: Real[np.ndarray, " K"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The mean over pairs of a weighted sum of log n, with its interval, [*batch] each.
+
+  Args:
+    bounds: of log n of trials that share their keys, [*batch pairs K].
+    weights: of the K settings.
+
+  Returns:
+    The mean and the ends of its interval; NaN where no pair tells of it.
+  """
+  logs = contrasts(bounds, weights)
+  pairs = logs.lower.shape[-1]
+  known = np.any(logs.informative, axis=-1)
+  found = coefficient_interval(logs, np.ones((pairs, 1)), 0)
+  mean, low, high = (np.where(known, value, np.nan) for value in found)
+  return mean, low, high
+
+
 class Ratio(NamedTuple):
   """How many times as many samples one setting needs as another.
 
@@ -185,10 +204,11 @@ def paired_ratio(bounds: Bounds, others: Bounds) -> Ratio | None:
     None if there is no pair of which both reached.
   """
   both = Bounds(*(np.stack([a, b], axis=-1) for a, b in zip(bounds, others, strict=True)))
-  logs = contrasts(both, np.array([1.0, -1.0]))
-  if not np.any(logs.informative):
+  weights = np.array([1.0, -1.0])
+  found = paired_contrast(both, weights)
+  if np.isnan(found[0]):
     return None
+  logs = contrasts(both, weights)
   pairs = int(np.sum(np.isfinite(logs.lower) | np.isfinite(logs.upper)))
-  found = coefficient_interval(logs, np.ones((len(logs.lower), 1)), 0)
   ratio, low, high = (float(np.exp(value)) for value in found)
   return Ratio(ratio, low, high, pairs)

@@ -14,6 +14,7 @@ import scipy.stats
 from sepfx.analysis.series import series
 from sepfx.analysis.statistics import CONFIDENCE
 from sepfx.ensembles import Records
+from sepfx.theory import Floor
 
 _RESAMPLES = 50  # as published
 # The prior of a success curve: its steepness k log-uniform, from odds that grow like m to
@@ -349,18 +350,21 @@ def fit_growth(counts: Mapping[int, Counts]) -> Growth | None:
   )
 
 
-def summarise_success(records: Records, floor: Mapping[int, float]) -> dict[str, Any]:
+def summarise_success(
+  records: Records, floors: Mapping[int, Floor | None]
+) -> dict[str, Any]:
   """Summarises the records of a run on fixed samples.
 
   Args:
     records: of fixed samples.
-    floor: critical size of the learner that tries all subsets, by length; may be
-      empty.
+    floors: what the learner that tries all subsets needs, by length; None where that is
+      not known. Lengths at which there is no such learner are left out.
 
   Returns:
     JSON values: `cells` (a fraction of successes for each cell), `critical` (a critical
     size for each series and length), `steepness` (by series, of its success curves at
-    all lengths, with the support for that), `growth` (by series), `floor`; and
+    all lengths, with the support for that), `growth` (by series); `floor` (length, size and its standard error, of
+    those that are known), `no_floor` (the other lengths of `floors`); and
     `ratios`, how much the critical size of a series grows from each length to each
     larger one, where both are known. All with 95% intervals.
   """
@@ -411,7 +415,8 @@ def summarise_success(records: Records, floor: Mapping[int, float]) -> dict[str,
     "steepness": steepness,
     "ratios": ratios,
     "growth": growth,
-    "floor": [[length, size] for length, size in floor.items()],
+    "floor": [[T, own.size, own.error] for T, own in floors.items() if own],
+    "no_floor": [T for T, own in floors.items() if not own],
   }
 
 

@@ -176,9 +176,9 @@ def draw_critical(
         f"log-likelihood of the {likelier} higher by {abs(difference):.2f}"
       )
   if summary["floor"]:
-    floor = np.array(summary["floor"])
+    places, needed, _ = zip(*summary["floor"], strict=True)
     label = "floor: tries all subsets"
-    axis.plot(*floor.T, color="black", linestyle=":", marker=".", label=label)
+    axis.plot(places, needed, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
   xlabel = "number of bits T"
   if len(ticks) == 1 < len(models):

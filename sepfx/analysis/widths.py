@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sepfx.analysis.bounded import Bounds
-from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.statistics import student_interval
 from sepfx.analysis.summary import json_values
 from sepfx.ensembles import Records
@@ -120,13 +120,28 @@ def _smallest(own: np.ndarray, task: str, threshold: float) -> dict[str, Any]:
         bound = least_width(N, threshold, max(operators))
         entry["least_units"] = bound / _numbers_per_unit(here)
     lengths.append(entry)
-  bounds = Bounds(np.array(lower), np.array(upper))
-  fitted = fit_exponent(np.array(at_length, float), bounds, np.isfinite(upper))
+  fitted = smallest_width_exponent(
+    np.array(at_length, float), np.exp(lower), np.exp(upper)
+  )
   exponent = dict.fromkeys(("c", "low", "high"))
   if fitted is not None:
     ends = {"c": fitted.c, "low": fitted.low, "high": fitted.high}
     exponent |= json_values(ends)
   return {"lengths": lengths, **exponent}
+
+
+def smallest_width_exponent(
+  lengths: np.ndarray, above: np.ndarray, least: np.ndarray
+) -> Exponent | None:
+  """The exponent c of d_h ~ N^c.
+
+  Args:
+    lengths: N of each trial, [trials].
+    above: the width below which its smallest does not lie.
+    least: the least that suffices of those that were tried; infinite for none.
+  """
+  bounds = Bounds(np.log(above), np.log(least))
+  return fit_exponent(lengths, bounds, np.isfinite(least))
 
 
 def _memory_units(length: int, threshold: float) -> int:

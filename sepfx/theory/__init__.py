@@ -12,7 +12,7 @@ from sepfx.theory.capacity import (
   matrix_capacity,
   norms,
 )
-from sepfx.theory.exhaustive import exhaustive_success
+from sepfx.theory.exhaustive import Floor, exhaustive_success, stored_floor
 from sepfx.theory.fourier import coefficients, spectrum, walsh_hadamard
 from sepfx.theory.property_testing import (
   degree_verdict,
@@ -23,6 +23,7 @@ from sepfx.theory.property_testing import (
 from sepfx.theory.rademacher import empirical_rademacher, finite_class, linear_class
 
 __all__ = [
+  "Floor",
   "HeadNorms",
   "LayerNorms",
   "Norms",
@@ -42,6 +43,7 @@ __all__ = [
   "matrix_capacity",
   "norms",
   "spectrum",
+  "stored_floor",
   "walsh_hadamard",
   "width_verdict",
 ]
