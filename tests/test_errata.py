@@ -86,13 +86,30 @@ def share_of_sets_found(codes_of, q, draws, whitened=False):
   return found / draws
 
 
+def shares_of_sets_found_exactly(N, d_e, q, draws):
+  """The same of random codes in whole numbers: above all others, and at least equal."""
+  rng = np.random.default_rng(3)
+  above = equal = 0
+  for _ in range(draws):
+    signs = rng.choice([-1, 1], size=(N, d_e))
+    members = rng.choice(N, q, replace=False)
+    scores = signs @ signs[members].sum(axis=0)
+    least, others = scores[members].min(), np.delete(scores, members).max()
+    above, equal = above + (least > others), equal + (least >= others)
+  return above / draws, equal / draws
+
+
 def test_one_head_for_sparse_averaging():
   def random(N, d_e):
     return lambda rng: draw_codes(rng, N, d_e)
 
-  # Within four standard errors of 1,000 draws.
-  assert share_of_sets_found(random(16, 13), 4, 1000) == pytest.approx(0.14, abs=0.044)
-  assert share_of_sets_found(random(64, 20), 4, 1000) == pytest.approx(0.07, abs=0.033)
+  # Within four standard errors of 4,000 draws.
+  above, equal = shares_of_sets_found_exactly(16, 13, 4, 4000)
+  assert above == pytest.approx(0.133, abs=0.022)
+  assert equal == pytest.approx(0.354, abs=0.030)
+  above, equal = shares_of_sets_found_exactly(64, 20, 4, 4000)
+  assert above == pytest.approx(0.064, abs=0.016)
+  assert equal == pytest.approx(0.207, abs=0.026)
   assert share_of_sets_found(lambda _: np.eye(64), 4, 100) == 1
   assert share_of_sets_found(random(64, 60), 4, 1000, whitened=True) > 0.98
 

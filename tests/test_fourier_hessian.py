@@ -181,6 +181,36 @@ def test_which_blocks_vanish(length, degree, k):
   assert largest(k_rows) > 0.01
 
 
+@pytest.mark.parametrize(("length", "degree", "k"), [(5, 3, 4), (6, 2, 3)])
+def test_the_six_blocks_are_within_appendix_k(length, degree, k):
+  built = built_for(length, degree, k)
+  blocks = flat_derivatives.surviving_blocks(built, np.asarray(all_bits(length))[::3])
+  bounds = flat_derivatives.appendix_k(built)
+  assert bounds.keys() == blocks.keys()
+  matrices = {
+    pair: np.asarray(own).reshape(len(own), -1, own.shape[-1])
+    for pair, own in blocks.items()
+  }
+  norms = {
+    pair: np.linalg.norm(own, 2, axis=(1, 2)).max() for pair, own in matrices.items()
+  }
+  for pair, bound in bounds.items():
+    assert 0.1 * bound < norms[pair] <= bound * (1 + 1e-9), pair
+  # The matrix that they make up, of each input.
+  sizes = {}
+  for (first, second), own in matrices.items():
+    sizes[first], sizes[second] = own.shape[1], own.shape[2]
+  starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
+  for k_input in range(0, len(matrices["b", "G"]), 5):
+    whole = np.zeros((sum(sizes.values()),) * 2)
+    for (first, second), own in matrices.items():
+      at = slice(starts[first], starts[first] + sizes[first])
+      to = slice(starts[second], starts[second] + sizes[second])
+      whole[at, to] = own[k_input]
+      whole[to, at] = own[k_input].T
+    assert np.linalg.norm(whole, 2) <= sum(bounds.values())
+
+
 def test_two_heads_are_refused():
   built = fourier.flat_transformer(np.eye(3)[:2], np.array([1.0, -1.0]))
   with pytest.raises(InvalidSetting, match="num_heads: got 2, takes 1"):

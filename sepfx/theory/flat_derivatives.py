@@ -196,3 +196,27 @@ def theorem_14(built: FlatConstruction) -> dict[str, float]:
     "b": total * steep,
     "F": total * steep,
   }
+
+
+def appendix_k(built: FlatConstruction) -> dict[tuple[str, str], float]:
+  """Bounds of the spectral norms of `surviving_blocks`, whatever the input, in our form.
+
+  Their sum bounds that of the matrix of these blocks: a block off the diagonal stands
+  there twice, and the squares of a unit vector's two parts add up to at most 1. It
+  bounds the Hessian of f as far as appendix J is right about which blocks vanish.
+
+  Each is from `theorem_11`. "inner" of W_QK2 is the covariance of the rows under the
+  second attention's weights, at most their mean square, 2.
+  """
+  own = built.params
+  total = abs(float(own["W_V2"][0, -1, -1]))
+  hidden = float(np.linalg.norm(np.maximum(own["F"][-1] + own["b"], 0.0)))
+  steep = float(np.linalg.norm(own["G"][:, -1]))
+  return {
+    ("W_QK2", "u"): 2 * float(np.sqrt(2)),
+    ("G", "u"): hidden,
+    ("b", "u"): steep,
+    ("F", "u"): steep,
+    ("b", "G"): total,
+    ("F", "G"): total,
+  }
