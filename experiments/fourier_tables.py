@@ -20,9 +20,9 @@ def gaps(summary: dict) -> list[Any]:
       str(cell["degree"]),
       str(cell["num_components"]),
       f"{cell['reached']} of {cell['trials']}",
-      *(interval_text(cell, name) for name in ("gap", "gap_all", "population_risk")),
+      *(_range(cell, name) for name in ("gap", "gap_all", "population_risk")),
     )
-  parts: list[Any] = [table]
+  parts: list[Any] = [table, "Medians, with the smallest and the largest of the functions."]
   for name, fit in summary["fits"].items():
     if "e" in fit:
       text = ", ".join(f"{key} = {interval_text(fit, key)}" for key in ("b", "c", "e"))
@@ -36,6 +36,11 @@ def gaps(summary: dict) -> list[Any]:
           f"{name}: rank correlation of gap and d k, {kind}: {interval_text(own, 'rho')}"
         )
   return parts
+
+
+def _range(cell: dict, name: str) -> str:
+  middle, least, most = (cell[f"{name}_{of}"] for of in ("median", "least", "most"))
+  return "" if middle is None else f"{middle:.3g} [{least:.3g} to {most:.3g}]"
 
 
 def chains(summary: dict) -> list[Any]:

@@ -147,7 +147,8 @@ def _row(
     "bound": bound, "c": entry["c"], "low": entry["low"], "high": entry["high"],
     "marks": ", ".join(marks),
     "verdict": found, "theorem": theorem,
-    "agrees": {expected: "yes", "not settled": "open"}.get(found, "no"), "run": path,
+    "same_direction": {expected: "yes", "not settled": "open"}.get(found, "no"),
+    "run": path,
   }  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def report() -> Report:
   require(bool(FLAGS.runs), "runs", "", "directories of runs, with commas")
   rows = [row for path in FLAGS.runs for row in exponents_of(path)]
   rows.sort(key=lambda row: [*_THEOREMS].index((row["task"], row["column"])))
-  names = "task,class,series,test MSE below,N,c,marks,verdict,agrees,run"
+  names = "task,class,series,test MSE below,N,c,marks,verdict,same direction,run"
   table = rich.table.Table(*names.split(","))
   for row in rows:
     ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
@@ -170,7 +171,7 @@ def report() -> Report:
       _TASKS[row["task"]], row["column"], row["series"], row["threshold"],
       row["lengths"], f"{row['bound']} {row['c']:.2f}{ends}".strip(), row["marks"],
       row["verdict"],
-      row["agrees"], row["run"].rstrip("/").rpartition("/")[2],
+      row["same_direction"], row["run"].rstrip("/").rpartition("/")[2],
     )  # fmt: skip
   text = [
     f"{_TASKS[task]}, {own}: {says}" for (task, own), (_, says) in _THEOREMS.items()
@@ -178,7 +179,8 @@ def report() -> Report:
   text.append(
     "c: exponent of n ~ N^c [95% interval]. Nearly independent of N: the interval ends "
     "below 0.5. Grows: it begins above. Neither is said of a c that is a bound from the "
-    "other side. Agrees: with the theorem. Marks: what may be "
+    "other side. Same direction: as the theorem says. Thresholds of one run are of the "
+    "same trials. Marks: what may be "
     "said of the n that c was fitted to: bounds, or means of less than ten checks "
     "(coarse)."
   )

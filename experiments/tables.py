@@ -108,11 +108,11 @@ def exponent(entry: dict | None) -> str:
 
 
 def _ratios(ratios: Sequence[dict]) -> list[Any]:
-  """n over n of an earlier cell whose trials share their keys, a row for each cell."""
+  """Ratios of n to an earlier cell whose trials share their keys, a row for each."""
   if not ratios:
     return []
   table = rich.table.Table()
-  for name in ("model", "N", "with", "over that with", "n over n", "pairs"):
+  for name in ("model", "N", "setting", "compared with", "ratio of n", "pairs"):
     table.add_column(name, overflow="fold")
   for ratio in ratios:
     ends = (ratio["low"], ratio["high"])
@@ -127,7 +127,10 @@ def _ratios(ratios: Sequence[dict]) -> list[Any]:
       f"{ratio['ratio']:.2f}{interval}",
       str(ratio["pairs"]),
     )
-  return ["trial by trial, of those that share their keys:", table]
+  return [
+    "Trial by trial, the n of one setting over the n of another (trials share their keys):",
+    table,
+  ]
 
 
 def _mean(cell: dict | None) -> str:

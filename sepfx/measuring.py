@@ -71,8 +71,8 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs run again, from their first step. Where it asks for fewer trials than an
-  earlier one, all of that one's are measured. Code of one's own must be what it was: of
+  spent theirs run again, from their first step. A call that asks for fewer trials
+  than are recorded gets all that are recorded. Code of one's own must be what it was: of
   models, tasks, protocols and probes, with all that they run (see
   docs/guides/own_model.md).
 

@@ -49,7 +49,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
     against="length",
   )
   rows = table_1.exponents_of(path)
-  assert [(row["column"], row["verdict"], row["agrees"]) for row in rows] == [
+  assert [(row["column"], row["verdict"], row["same_direction"]) for row in rows] == [
     ("Transformer", "nearly independent of N", "yes"),
     ("Transformer", "grows", "no"),
     ("recurrent", "not settled", "open"),
@@ -64,7 +64,7 @@ def test_verdicts_and_what_the_theorems_say(tmp_path):
   ]  # fmt: skip
   simple = run_of(tmp_path / "simple", "simple_qstr", entry("min_gru", 0.1, 0.0, 0.2))
   (row,) = table_1.exponents_of(simple)
-  assert row["agrees"] == "yes"  # where recurrent networks need powers of log N
+  assert row["same_direction"] == "yes"  # where recurrent networks need powers of log N
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,9 @@ def test_wrong_testers_are_counted():
   rates = summarise_tests(compare(case, both, [1e-6, 0.1]))["rates"]
   for rate in rates:
     wrong = rate["property"] == "width"
-    assert rate["right_within"] == rate["right_planted"] == 0
-    # Up to degree 2 nothing is within: there is nothing to reject falsely.
+    assert rate["right_planted"] == 0
+    # Up to degree 2 nothing is within: there is nothing to find or to reject falsely.
+    assert rate["right_within"] == (0 if wrong else None)
     assert rate["false_rejection"] == (1 if wrong else None)
     assert rate["false_acceptance"] == (0 if wrong else 1)
     assert rate["queries"] == (3 if wrong else 1)
@@ -156,6 +157,11 @@ def row(found, within, planted=4, **others):
     "queries": 10 * planted, "accepted_within": found is not None,
     "accepted_below": False, **others,
   }  # fmt: skip
+
+
+def test_finding_no_level_where_there_is_none_is_not_finding_it():
+  (rate,) = summarise_tests([row(None, None), row(None, 4), row(3, 3)])["rates"]
+  assert (rate["right_within"], rate["right_within_of"]) == (0.5, 2)
 
 
 def test_summaries_count_and_cut():

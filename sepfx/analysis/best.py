@@ -80,9 +80,9 @@ class Trials(NamedTuple):
   def running(self) -> Bool[np.ndarray, " K"]:
     """Settings that may be the best, and of which the spread of log n may be one.
 
-    Not those that were given up. Nor those of which fewer than two trials reached,
-    unless their mean is the least: they tell no spread of their own, and their trials
-    that did not reach would make the others' too large. There may be none.
+    Settings that were given up are left out. So are those with at most one trial that
+    reached, unless their mean is the least: they tell no spread of their own, and their
+    trials that did not reach would make the others' too large. There may be none left.
     """
     told = np.sum(self.reached & self.run, axis=-1) > 1
     told[choose(self).setting] = True

@@ -21,7 +21,7 @@ _LABELS = {"num_components": "number of components k", "degree": "degree d"}
 def gaps(
   records: Records, summary: Mapping[str, Any], across: str, along: str
 ) -> matplotlib.figure.Figure:
-  """Draws the gap of each trial, and means with intervals, a panel per series.
+  """Draws the gap of each trial, medians and ranges, a panel per series.
 
   Args:
     records: as `summarise_gaps` takes them.
@@ -62,10 +62,8 @@ def gaps(
       ]
       if not cells:
         continue
-      middle = np.array([c["gap"] for c in cells])
-      low, high = (
-        np.array([c["gap"] if c[end] is None else c[end] for c in cells])
-        for end in ("gap_low", "gap_high")
+      middle, low, high = (
+        np.array([c[f"gap_{name}"] for c in cells]) for name in ("median", "least", "most")
       )
       axis.errorbar(
         [where[c[along]] for c in cells], middle,
@@ -75,7 +73,7 @@ def gaps(
       for cell in cells:
         if cell["reached"] < cell["trials"]:
           text = f"{cell['reached']} of {cell['trials']}"
-          at = (where[cell[along]], cell["gap"])
+          at = (where[cell[along]], cell["gap_median"])
           axis.annotate(
             text,
             at,

@@ -26,8 +26,10 @@ def summarise_gaps(records: Records, axes: Sequence[str]) -> dict[str, Any]:
   Returns:
     JSON values. `cells`: for each its coordinates, `trials`, `reached`, and the mean with
     its 95% Student-t interval of each probe's value over those that reached
-    ("gap", "gap_low", ...), and over all at their last check ("gap_all", ...); None where
-    there is none. `fits` by series: log gap = a + b log x + c log y + e log x log y over
+    ("gap", "gap_low", ...), and over all at their last check ("gap_all", ...), with the
+    median, the least and the largest ("gap_median", "gap_least", "gap_most", ...); None
+    where there is none. Gaps are skewed, so that Student's interval of a few of them is
+    too narrow. `fits` by series: log gap = a + b log x + c log y + e log x log y over
     trials that reached and whose gap is positive. `correlations` by series: Spearman's
     of the gap with the product x y, over those that reached and over all.
   """
@@ -84,8 +86,12 @@ def _key(records: Records, row: np.void) -> tuple:
 
 def _interval(name: str, values: np.ndarray) -> dict[str, float | None]:
   finite = values[np.isfinite(values)]
-  found = student_interval(finite) if len(finite) else (np.nan,) * 3
-  keys = (name, f"{name}_low", f"{name}_high")
+  found = (np.nan,) * 6
+  if len(finite):
+    ranked = (np.median(finite), np.min(finite), np.max(finite))
+    found = (*student_interval(finite), *map(float, ranked))
+  ends = ("", "_low", "_high", "_median", "_least", "_most")
+  keys = [f"{name}{end}" for end in ends]
   return {k: None if np.isnan(v) else v for k, v in zip(keys, found, strict=True)}
 
 

@@ -60,4 +60,5 @@ def _slow(bounds: Bounds) -> int:
 
 
 def _finite(value: float) -> float:
-  return float(value) if np.isfinite(value) else np.nan
+  # Bounds are logarithms of whole and half samples.
+  return round(float(value), 3) if np.isfinite(value) else np.nan

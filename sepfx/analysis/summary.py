@@ -46,8 +46,8 @@ def summarise(
     JSON values: `against`; `levels`; `cells`, for each level and cell what
     `sepfx.analysis.passages.Mean` has, with the `resolution`, samples between two checks;
     `exponents`, one for each level and series; and `ratios`, for each level and cell
-    whose trials share their keys with those of an earlier cell, n over n there, trial by
-    trial. All with 95% intervals. `fraction` is None for an absolute threshold, and the
+    whose trials share their keys with those of an earlier cell: its n divided by those of
+    that cell, trial by trial. All with 95% intervals. `fraction` is None for an absolute threshold, and the
     `threshold` of an exponent or a ratio at a fraction is None. An exponent is `coarse`
     where one of the means that it is over is.
   """

@@ -212,7 +212,7 @@ def summarise_tests(rows: Rows) -> dict[str, Any]:
     JSON values. `rates` by kind, property and tau, `levels` by planted level, too. Each
     has the number of `functions` and the mean `queries` with its 95% Student-t interval.
     `right_planted` is the share of sweeps that found the planted level, `right_within`
-    of those that found the least level within tau (or none, where there is none).
+    that found the least level within tau, of the functions that have one.
     `false_rejection` and `false_acceptance` are shares of the single tests. Shares have
     95% Wilson intervals, and a count `..._of`. Levels also have the means of `found` and
     `within`, cut at the last level of the sweep where one was not reached
@@ -244,7 +244,10 @@ def _rates(keys: dict[str, Any], rows: Rows) -> dict[str, Any]:
     **keys,
     "functions": len(rows),
     **_share("right_planted", [row["found"] == row["planted"] for row in rows]),
-    **_share("right_within", [row["found"] == row["within"] for row in rows]),
+    **_share(
+      "right_within",
+      [row["found"] == row["within"] for row in rows if row["within"] is not None],
+    ),
     **_share("false_rejection", [not own for own in within if own is not None]),
     **_share("false_acceptance", [own for own in below if own is not None]),
     "queries": mean,
