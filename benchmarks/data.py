@@ -10,10 +10,6 @@ which takes a second.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +21,7 @@ import rich.console
 import rich.table
 from absl import app, flags
 
+from experiments.command_line import prepare_jax
 from sepfx import models
 from sepfx.ensembles import Cell, Watcher, grid, keys, run
 from sepfx.ensembles.programs import Programs
@@ -186,6 +183,7 @@ def probes(console: rich.console.Console) -> None:
 
 
 def main(_: list[str]) -> None:
+  prepare_jax()
   console = rich.console.Console(highlight=False, width=100)
   console.print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}")
   rates(console)

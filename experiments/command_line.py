@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import jax
 from absl import app, flags, logging
 
-from sepfx import outlets
+from sepfx import cores, outlets
 from sepfx.analysis import looks
 from sepfx.ensembles import hosts
 from sepfx.ensembles.lifeline import GOES_ON
@@ -142,13 +142,13 @@ def _guess(error: InvalidSetting) -> str:
 
 
 def prepare_jax() -> None:
-  """Makes every CPU core a device, and keeps compiled programs between processes.
+  """Makes every core a device, and keeps compiled programs between processes.
 
-  Has no effect on accelerators' devices. `JAX_NUM_CPU_DEVICES` and
+  Cores are those that this process may use. It has no effect on accelerators' devices. `JAX_NUM_CPU_DEVICES` and
   `JAX_COMPILATION_CACHE_DIR` in the environment have their say first.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
-    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    jax.config.update("jax_num_cpu_devices", cores.available())
   if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     jax.config.update("jax_compilation_cache_dir", os.path.join(base, "sepfx", "jax"))

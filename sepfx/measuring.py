@@ -18,8 +18,8 @@ import jax
 import numpy as np
 import rich.console
 
+from sepfx import cores, plotting
 from sepfx import models as models_lib
-from sepfx import plotting
 from sepfx import probes as probes_lib
 from sepfx.analysis import looks
 from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
@@ -76,7 +76,8 @@ def measure(
   models, tasks, protocols and probes, with all that they run (see
   docs/guides/own_model.md).
 
-  On CPUs each core is a device, if JAX has not been used before the call.
+  On CPUs each core that the process may use is a device, if JAX has not been used before
+  the call.
 
   Args:
     task: what is learned, such as `sepfx.tasks.QSTR()`; its length is replaced by
@@ -409,17 +410,17 @@ def _within(old: Any, new: Any) -> bool:
 
 def _use_all_cores(console: rich.console.Console) -> None:
   """Makes each CPU core a device; where that is too late, says how it would be done."""
-  cores = os.cpu_count() or 1
+  number = cores.available()
   chosen = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
   if chosen or "JAX_NUM_CPU_DEVICES" in os.environ:
     return
   try:
-    jax.config.update("jax_num_cpu_devices", cores)
+    jax.config.update("jax_num_cpu_devices", number)
   except RuntimeError:  # JAX has been used
-    if jax.default_backend() == "cpu" and jax.device_count() < cores:
+    if jax.default_backend() == "cpu" and jax.device_count() < number:
       console.print(
-        f"runs on {jax.device_count()} of {cores} cores: for all of them, set "
-        f"JAX_NUM_CPU_DEVICES={cores} before Python starts"
+        f"runs on {jax.device_count()} of {number} cores: for all of them, set "
+        f"JAX_NUM_CPU_DEVICES={number} before Python starts"
       )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 
+from sepfx import cores
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import Lanes
@@ -128,7 +129,8 @@ class _Loop:
 
   def results(self) -> Iterator[Result]:
     """Runs to the end."""
-    with ThreadPoolExecutor(max_workers=_COMPILING_AHEAD) as pool:
+    workers = min(_COMPILING_AHEAD, cores.available())
+    with ThreadPoolExecutor(max_workers=workers) as pool:
       try:
         while True:
           self._compile_ahead(pool)
