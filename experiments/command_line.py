@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import jax
 from absl import app, flags, logging
 
-from sepfx import cores, outlets
+from sepfx import cores, outlets, precision
 from sepfx.analysis import looks
 from sepfx.ensembles import hosts
 from sepfx.ensembles.lifeline import GOES_ON
@@ -52,7 +52,7 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     prepare_jax()
     try:
-      with looks.look(FLAGS.figure_style, FLAGS.figure_width):
+      with looks.look(FLAGS.figure_style, FLAGS.figure_width), precision.single():
         experiment(argv[1:])
       if hosts.lifeline is not None:
         hosts.lifeline.leave(wait=True)
@@ -144,8 +144,9 @@ def _guess(error: InvalidSetting) -> str:
 def prepare_jax() -> None:
   """Makes every core a device, and keeps compiled programs between processes.
 
-  Cores are those that this process may use. It has no effect on accelerators' devices. `JAX_NUM_CPU_DEVICES` and
-  `JAX_COMPILATION_CACHE_DIR` in the environment have their say first.
+  Cores are those that this process may use. It has no effect on accelerators' devices.
+  `JAX_NUM_CPU_DEVICES` and `JAX_COMPILATION_CACHE_DIR` in the environment have their say
+  first.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", cores.available())

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import rich.console
 
-from sepfx import cores, plotting
+from sepfx import cores, plotting, precision
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
 from sepfx.analysis import looks
@@ -46,6 +46,7 @@ _GROWING = ("models", "lengths", "axes", "num_trials")
 _BUDGETS = ("max_samples", "max_steps")
 
 
+@precision.single()
 def measure(
   task: Any,
   models: Sequence[str | nn.Module] | str | nn.Module,
@@ -77,7 +78,8 @@ def measure(
   docs/guides/own_model.md).
 
   On CPUs each core that the process may use is a device, if JAX has not been used before
-  the call.
+  the call. Trials are computed in 32 bits, also where `jax_enable_x64` is on; it is as it
+  was when the call returns.
 
   Args:
     task: what is learned, such as `sepfx.tasks.QSTR()`; its length is replaced by
@@ -287,6 +289,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
       keep_weights=plan.keep_weights,
       probe=plan.probe,
       notes=plotting.notes_of(plan.cells),
+      devices=plan.devices,
     )
     trials, rows = plan.trials, files.rows
     missing = [name for name in trials if name not in rows]

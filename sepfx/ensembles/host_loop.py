@@ -9,13 +9,13 @@ import concurrent.futures
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
 
-from sepfx import cores
+from sepfx import cores, precision
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import Lanes
@@ -41,6 +41,7 @@ _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 0.002
 
 
+@precision.single()
 def run(
   cells: Sequence[Cell],
   *,
@@ -127,7 +128,8 @@ class _Loop:
     self._open: list[OpenProgram] = []
     self._announced: Queue | None = None
 
-  def results(self) -> Iterator[Result]:
+  @precision.steps_in_single
+  def results(self) -> Generator[Result, None, None]:
     """Runs to the end."""
     workers = min(_COMPILING_AHEAD, cores.available())
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -165,7 +167,7 @@ class _Loop:
     """Has the next programs compiled while earlier ones run."""
     number = 1 + _COMPILING_AHEAD - len(self._unopened)
     for queue in itertools.islice(self._uncompiled, number):
-      future = pool.submit(self._compiler, queue.example.cell)
+      future = pool.submit(precision.carried(self._compiler), queue.example.cell)
       self._unopened.append((queue, future))
 
   def _wait_for_program(self) -> None:

@@ -51,7 +51,8 @@ def _with_keys(world: World) -> World:
 def leaves_of(trial: Trial) -> Leaves:
   """Returns the leaves of a trial in NumPy, as lanes take them."""
   leaves = jax.tree.leaves(trial)
-  return tuple(np.asarray(leaf, jnp.result_type(leaf)) for leaf in leaves)
+  dtypes = [jax.dtypes.canonicalize_dtype(jnp.result_type(leaf)) for leaf in leaves]
+  return tuple(map(np.asarray, leaves, dtypes))
 
 
 def _advance_mapped(structure: Any):
@@ -227,9 +228,10 @@ class Lanes:
     )
     refill = np.full(self.num_lanes, CONTINUE, np.int32)
     arguments = self._arguments((key_data, key_data), leaves, refill, 1)
-    self._program = (
-      jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
-    )
+    with jax.debug_nans(False):  # under which nothing is donated
+      self._program = (
+        jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
+      )
     memory: Any = self._program.memory_analysis()
     self.bytes_per_device: int = (
       memory.argument_size_in_bytes
@@ -258,10 +260,15 @@ class Lanes:
     Returns:
       The report, still being computed, on the devices.
     """
-    self._slots, report = self._program(
-      self._held(), *self._arguments(key_data, leaves, refill, num_steps)
-    )
+    with jax.debug_nans(False):  # JAX would not say whose, see `with_nan`
+      self._slots, report = self._program(
+        self._held(), *self._arguments(key_data, leaves, refill, num_steps)
+      )
     return report
+
+  def with_nan(self) -> Bool[np.ndarray, " L"]:
+    """Returns, to every process, in which lanes a number is NaN."""
+    return hosts.fetch(_with_nan(self._held()))
 
   def take(self, lane: int) -> Any:
     """Returns the parameters in a lane, in NumPy, to every process."""
@@ -317,6 +324,19 @@ class Lanes:
 @functools.partial(jax.jit, donate_argnums=2)
 def _choose(chosen: Bool[Array, " L"], new: State, old: State) -> State:
   return jax.vmap(select)(chosen, new, old)
+
+
+@jax.jit
+def _with_nan(slots: Slots) -> Bool[Array, " L"]:
+  return jax.vmap(
+    lambda own: jnp.any(
+      jnp.stack([jnp.any(jnp.isnan(a)) for a in jax.tree.leaves(own) if _is_inexact(a)])
+    )
+  )(slots)
+
+
+def _is_inexact(array: Array) -> bool:
+  return jnp.issubdtype(array.dtype, jnp.inexact)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sepfx import precision
 from sepfx.ensembles import keys
 from sepfx.ensembles.lanes import KeyData, Leaves
 from sepfx.ensembles.programs import Job
@@ -31,7 +32,7 @@ class Prober:
 
   def __call__(self, job: Job, result: Result) -> Future[Result]:
     """Starts to measure; the future has the result with its probes."""
-    return self._pool.submit(self._measured, job, result)
+    return self._pool.submit(precision.carried(self._measured), job, result)
 
   def close(self) -> None:
     """Gives up what has not begun."""
@@ -42,7 +43,10 @@ class Prober:
     if structure not in self._programs:
       self._programs[structure] = jax.jit(functools.partial(self._values, structure))
     program = self._programs[structure]
-    found = jax.device_get(program(job.leaves, job.key_data, result.params))
+    try:
+      found = jax.device_get(program(job.leaves, job.key_data, result.params))
+    except FloatingPointError as error:
+      raise FloatingPointError(f"{error}, in a probe of {result.name}") from error
     diverged = any(outcome[-1] == "diverged" for outcome in result.outcomes)
     values = {k: np.nan if diverged else float(value) for k, value in found.items()}
     return result._replace(probes=values)

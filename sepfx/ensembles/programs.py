@@ -282,8 +282,14 @@ class OpenProgram:
   def collect(
     self, watchers: Sequence[Watcher], with_params: bool
   ) -> list[tuple[Job, Result]]:
-    """Returns the trials that ended, after the watchers were told of the steps."""
+    """Returns the trials that ended, after the watchers were told of the steps.
+
+    Raises:
+      FloatingPointError: where `jax_debug_nans` is on, if a number of a trial is NaN.
+    """
     report: Report = hosts.fetch(self._report)
+    if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+      self._check_numbers(report)
     self._refill[:] = CONTINUE
     running = np.array([job is not None for job in self._jobs])
     steps = np.where(running, report.step - self._step, 0)
@@ -304,6 +310,17 @@ class OpenProgram:
       ended.append((job, result))
       self._jobs[lane] = None
     return ended
+
+  def _check_numbers(self, report: Report) -> None:
+    """Raises FloatingPointError if a number of a trial is NaN; it names the trial."""
+    with_nan = self.lanes.with_nan()
+    bad = [
+      f"{trial_name(job.cell, job.trial)} at step {report.step[lane]}"
+      for lane, job in enumerate(self._jobs)
+      if job and with_nan[lane]
+    ]
+    if bad:
+      raise FloatingPointError(f"NaN, where jax_debug_nans is on, in {', '.join(bad)}")
 
   def requeue(self) -> Queue:
     """Returns the queue, with the trials in the lanes to start anew."""

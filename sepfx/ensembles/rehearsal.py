@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from sepfx import precision
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.forecast import makespan
 from sepfx.ensembles.lanes import Lanes
@@ -54,6 +55,7 @@ class _Counter(Watcher):
     self.steps += int(np.sum(steps))
 
 
+@precision.steps_in_single
 def rehearse(
   cells: Sequence[Cell],
   *,
@@ -62,7 +64,7 @@ def rehearse(
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
   finished: Collection[str] = (),
-) -> Iterator[Rehearsed]:
+) -> Generator[Rehearsed, None, None]:
   """Compiles the programs that `run` would, and times the first steps of each.
 
   Nothing is recorded. One program runs at a time, with as many trials as it has lanes.

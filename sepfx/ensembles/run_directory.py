@@ -164,6 +164,7 @@ class RunDirectory:
     settings: Mapping[str, Any],
     columns: Mapping[str, str],
     of_cells: Mapping[str, Mapping[str, Any]] | None = None,
+    devices: Sequence[jax.Device] | None = None,
   ) -> None:
     """Writes config.json: a run on these settings has started.
 
@@ -172,11 +173,14 @@ class RunDirectory:
       columns: of trials.csv, name -> type.
       of_cells: further entries, of cells and of the code that they run; None if nothing
         is trained.
+      devices: where it runs; None for all of the default platform.
     """
     starts = list(self.stored["starts"]) if self.stored else []
-    here = environment()
+    here = environment(devices)
     if starts:
       self._warn_of_changes(starts[-1], here)
+    if columns:  # else nothing is trained, and all is written anew
+      self._warn_of_other_rounding(starts, here)
     self.stored = {
       "layout": LAYOUT,
       "settings": dict(settings),
@@ -216,6 +220,31 @@ class RunDirectory:
         "their last digits, and so in their counts",
         stacklevel=4,
       )
+
+  def _warn_of_other_rounding(self, starts: Sequence[dict], here: dict) -> None:
+    """Says if some trials here may have been run on other devices, or otherwise rounded.
+
+    All starts count, since all may have left trials. Devices of one kind round alike,
+    however many there are.
+    """
+    for name, value_of in (
+      ("devices of kind", _kind),
+      ("matmul precision", lambda start: start.get("matmul_precision")),
+    ):
+      there = dict.fromkeys(str(own) for own in map(value_of, starts) if own)
+      now = str(value_of(here))
+      if set(there) - {now}:
+        warnings.warn(
+          f"{self.path} was begun with {name} {', then '.join(there)} (now {now}): its "
+          "trials round differently, and so differ in their counts",
+          stacklevel=4,
+        )
+
+
+def _kind(start: Mapping[str, Any]) -> str:
+  """The kind of the devices that a run was started on; "" where that is not known."""
+  devices = start.get("devices")
+  return " and ".join(sorted(set(map(str, devices)))) if isinstance(devices, list) else ""
 
 
 def read_config(path: pathlib.Path) -> dict[str, Any]:
@@ -330,8 +359,13 @@ def naming(path: pathlib.Path) -> Iterator[None]:
     raise
 
 
-def environment() -> dict[str, Any]:
-  """What a run ran on: versions, devices, matmul precision, source revision, time."""
+def environment(devices: Sequence[jax.Device] | None = None) -> dict[str, Any]:
+  """What a run ran on: versions, devices, matmul precision, source revision, time.
+
+  Args:
+    devices: where it runs; None for all of the default platform.
+  """
+  used = jax.devices() if devices is None else devices
   versions = {"python": platform.python_version()}
   for package in PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -340,7 +374,7 @@ def environment() -> dict[str, Any]:
     "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     "arguments": sys.argv[1:],
     "versions": versions,
-    "devices": [f"{device.platform}:{device.device_kind}" for device in jax.devices()],
+    "devices": [f"{device.platform}:{device.device_kind}" for device in used],
     # Accelerators multiply with fewer bits by default.
     "matmul_precision": (
       jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from sepfx.ensembles import own_code, weights
@@ -53,6 +54,7 @@ def begun(
   keep_weights: bool = False,
   probe: Probe | None = None,
   notes: Mapping[str, Mapping[str, float]] | None = None,
+  devices: Sequence[jax.Device] | None = None,
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
 
@@ -63,6 +65,7 @@ def begun(
     added, probed, keep_weights: as in `TrialFiles`.
     probe: what is measured of each trial when it has ended.
     notes: numbers for `Records.notes`.
+    devices: where trials run; None for all of the default platform.
 
   Raises:
     InvalidSetting: as `TrialFiles`, and if what stands there ran other code of a user's
@@ -74,12 +77,12 @@ def begun(
   of_cells = {"parameters": parameters, "notes": notes or {}, "code": code}
   is_new = directory.stored is None
   if is_new:  # first of all: a directory with records alone would be refused
-    directory.begin(settings, types, of_cells)
+    directory.begin(settings, types, of_cells, devices)
   files = TrialFiles(
     directory, cells, added=added, probed=probed, keep_weights=keep_weights
   )
   if not is_new:  # last: what is there has been given today's names by now
-    directory.begin(settings, types, of_cells)
+    directory.begin(settings, types, of_cells, devices)
   return files
 
 

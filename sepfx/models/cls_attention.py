@@ -77,7 +77,8 @@ class InputMap(Network):
       positions = self.weights("P", init, (length, self.dim))
     else:
       vectors = near_orthonormal(length, self.dim - 3, self.coherence)
-      positions = self.cast(jnp.asarray(np.pad(vectors, ((0, 0), (0, 3)))))
+      fixed = np.pad(vectors, ((0, 0), (0, 3)))
+      positions = self.cast(jnp.asarray(fixed, self.param_dtype))
     if self.kind == "bag":
       tokens = bits[..., None] * positions
     else:

@@ -203,7 +203,8 @@ class ReadOutTransformer(Network):
   def _vocabulary(self, length: int) -> Float[Array, "2 S D"]:
     """The tokens of zeros, and of ones, at each position."""
     if self.embedding_dim is None:
-      return positioned(self.cast(jnp.array([[0.0], [1.0]])), length + 1)
+      of_bits = jnp.array([[0.0], [1.0]], self.param_dtype)
+      return positioned(self.cast(of_bits), length + 1)
     # As in the library that the published model was made from. With PyTorch's own,
     # normal(1), attention starts saturated and few trials learn (docs/differences.md).
     init = nn.initializers.normal(0.02)

@@ -217,10 +217,10 @@ class SparseBoolean:
     """Draws n inputs and their labels; `num_samples` is n."""
     bits_key, noise_key = jax.random.split(key)
     shape = (num_samples, self.length)
-    bits = jax.random.bernoulli(bits_key, self.bit_probability, shape).astype(jnp.int32)
+    bits = jax.random.bernoulli(bits_key, self.bit_probability, shape).astype(int)
     noise = jnp.asarray(self.noise, float)  # 0 is one, too
     flipped = jax.random.bernoulli(noise_key, noise, (num_samples,))
-    labels = self.labels(planted, bits) ^ flipped.astype(jnp.int32)
+    labels = self.labels(planted, bits) ^ flipped.astype(int)
     return LabelledBits(bits, labels)
 
   def labels(self, planted: Hidden, bits: Int[Array, "n T"]) -> Int[Array, " n"]:
@@ -228,9 +228,9 @@ class SparseBoolean:
     hidden = bits[:, planted.subset]
     table = self.function.table(self.sparsity)
     if len(table) == self.sparsity + 1:
-      return jnp.asarray(table)[jnp.sum(hidden, axis=1)]
+      return jnp.asarray(table, int)[jnp.sum(hidden, axis=1)]
     digits = 2 ** np.arange(self.sparsity)[::-1]
-    return jnp.asarray(table)[hidden @ digits]
+    return jnp.asarray(table, int)[hidden @ digits]
 
   def truth_table(self) -> Int[np.ndarray, "2**{self.sparsity}"]:
     """f on all inputs of its s bits, of which the first is the index's highest digit."""

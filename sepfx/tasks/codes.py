@@ -58,7 +58,7 @@ def draw_codes(
   require(kind in _ACCEPTS, "codes", kind, f"one of {', '.join(KINDS)}")
   accepts = _ACCEPTS[kind]
   if accepts is None:
-    signs = jax.random.rademacher(key, (length, code_dim), jnp.float32)
+    signs = jax.random.rademacher(key, (length, code_dim), float)
     return signs / math.sqrt(code_dim)
 
   def unfinished(carry):
@@ -68,7 +68,7 @@ def draw_codes(
   def try_one(carry):
     signs, found, tries, key = carry
     key, draw_key = jax.random.split(key)
-    candidate = jax.random.rademacher(draw_key, (code_dim,), jnp.float32)
+    candidate = jax.random.rademacher(draw_key, (code_dim,), float)
     # Rows not drawn yet are zero, and zero products are always accepted.
     accepted: Bool[Array, ""] = jnp.all(accepts(signs @ candidate, code_dim))
     signs = jnp.where(accepted, signs.at[found].set(candidate), signs)

@@ -160,7 +160,7 @@ class FourierSparse:
     if self.function == "tiling":
       # Held in T rows: the degree, data of the lanes, must not be part of a shape.
       places = jnp.arange(self.length)
-      tiles = (places // self.degree == places[:, None]).astype(jnp.float32)
+      tiles = (places // self.degree == places[:, None]).astype(float)
       used = places < self.length // self.degree
       return Spectrum(tiles, used / jnp.sqrt(jnp.sum(used)))
     if self.function != "random":
@@ -184,7 +184,7 @@ class FourierSparse:
       if self.mixed:
         size = jax.random.randint(size_key, (), 1, size + 1)
       place = jax.random.permutation(order_key, self.length)
-      return (place < size).astype(jnp.float32)
+      return (place < size).astype(float)
 
     def add(i, sets):
       row_key = jax.random.fold_in(key, i)
@@ -207,7 +207,7 @@ class FourierSparse:
 
   def sample(self, key: PRNGKeyArray, planted: Spectrum, num_samples: int):
     """Draws n uniform inputs, with replacement, and their values."""
-    bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(jnp.int32)
+    bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(int)
     return BitsAndValues(bits, self.labels(planted, bits))
 
   def labels(self, planted: Spectrum, bits: Int[Array, "n T"]) -> Float[Array, " n"]:

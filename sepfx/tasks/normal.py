@@ -32,7 +32,12 @@ _MANTISSA = np.int32((1 << 23) - 1)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, " *shape"]:
-  """Draws independent N(0, 1) numbers in float32. Consumes `key`."""
+  """Draws independent N(0, 1) numbers. Consumes `key`.
+
+  They are in float32. Where JAX computes in 64 bits they are JAX's own.
+  """
+  if jnp.result_type(float) != jnp.float32:
+    return jax.random.normal(key, shape)
   above_minus_one = np.nextafter(np.float32(-1), np.float32(0))
   return normal_quantile(
     jax.random.uniform(key, shape, jnp.float32, above_minus_one, 1.0)

@@ -72,7 +72,7 @@ class ParityChain:
   def sample(self, key: PRNGKeyArray, planted: tuple[()], num_samples: int):
     """Draws n uniform inputs, with replacement, and their labels."""
     del planted
-    bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(jnp.int32)
+    bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(int)
     return BitsAndSteps(bits, jnp.cumsum(bits, axis=1)[:, -self.num_steps :] % 2)
 
   def encode(
@@ -143,7 +143,7 @@ class UnseenChains(ParityChain):
     """
     del planted
     answers = self.decoded(apply, sample)[:, -1]
-    errors = (answers != sample.labels[:, -1]).astype(jnp.float32)
+    errors = (answers != sample.labels[:, -1]).astype(float)
     if training is None:
       return errors
     return of_unseen(errors, sample.bits, training.bits)

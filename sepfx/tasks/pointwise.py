@@ -20,9 +20,9 @@ def observed_errors(
 
   Args:
     predictions: at all positions.
-    labels: NaN where they are not known; one of each prompt is.
+    labels: infinite where they are not known; one of each prompt is.
   """
-  known = ~jnp.isnan(labels)
+  known = jnp.isfinite(labels)
   # Labels are filled in first: the gradient of what is not taken would be NaN.
   errors = jnp.where(known, predictions - jnp.where(known, labels, 0.0), 0.0) ** 2
   return jnp.sum(errors, axis=1) / jnp.sum(known, axis=1)
@@ -47,9 +47,9 @@ class PointwiseQSTR(QSTR):
     return f"{super().name}_pointwise"
 
   def sample(self, key: PRNGKeyArray, planted: Planted, num_prompts: int) -> Prompts:
-    """Draws prompts whose labels are NaN but at one position each. Consumes `key`."""
+    """Draws prompts with one finite label each, the others infinite. Consumes `key`."""
     key_prompts, key_positions = jax.random.split(key)
     prompts = super().sample(key_prompts, planted, num_prompts)
     positions = jax.random.randint(key_positions, (num_prompts, 1), 0, self.length)
     known = jnp.arange(self.length) == positions
-    return prompts._replace(labels=jnp.where(known, prompts.labels, jnp.nan))
+    return prompts._replace(labels=jnp.where(known, prompts.labels, jnp.inf))

@@ -153,9 +153,9 @@ class QSTR:
   def scales(self) -> np.ndarray:
     """Standard deviations of the tokens' coordinates, [N]."""
     if self.token_scales is None:
-      return np.ones(self.length, np.float32)
+      return np.ones(self.length, jnp.result_type(float))
     with jax.ensure_compile_time_eval():  # it may be made with jnp
-      return np.asarray(self.token_scales(self.length), np.float32)
+      return np.asarray(self.token_scales(self.length), jnp.result_type(float))
 
   @property
   def resolved_code_dim(self) -> int:
@@ -238,7 +238,7 @@ class QSTR:
     if exact is not None and self.token_scales is None:
       return exact
     planted = self.init(jax.random.key(0))
-    labels = self.sample(jax.random.key(1), planted, 20_000).labels
+    labels = QSTR.sample(self, jax.random.key(1), planted, 20_000).labels
     return float(jnp.mean(jnp.var(labels, axis=0)))
 
   def uniform_attention_risk(self) -> float | None:
@@ -263,7 +263,8 @@ class QSTR:
     if self.codes == "distinct" and self.num_codes > 2**self.resolved_code_dim:
       possible = False
     else:
-      possible = bool(jnp.all(jnp.isfinite(_drawn_codes(self, keys))))
+      with jax.debug_nans(False):  # it is what says that none were found
+        possible = bool(jnp.all(jnp.isfinite(_drawn_codes(self, keys))))
     if not possible:
       wanted = "distinct" if self.codes == "distinct" else "of coherence <= 1/2"
       raise InvalidSetting(

@@ -132,7 +132,7 @@ class ERM:
 
 
 class Errors(NamedTuple):
-  """The curve of a state (C checks); NaN where not yet.
+  """The curve of a state (C checks); 0 where not yet.
 
   Attributes:
     test_error: on the held-out samples.
@@ -204,7 +204,8 @@ class ERMTrial(Trial):
     return ErrorsAndGradient if self.protocol.watched == "grad_norm" else Errors
 
   def blank(self) -> tuple[Any, tuple[()]]:
-    unmeasured = jnp.full(self.protocol.num_checks, jnp.nan)
+    # Not NaN, which under `jax_debug_nans` would be an error of a healthy trial.
+    unmeasured = jnp.zeros(self.protocol.num_checks)
     return self._curve(*(unmeasured,) * len(self._curve._fields)), ()
 
   def world(self, seeds: Seeds) -> World:

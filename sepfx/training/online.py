@@ -147,7 +147,7 @@ class Losses(NamedTuple):
   """The curve of a state (C checks).
 
   Attributes:
-    loss: test loss after each check; NaN where not yet.
+    loss: test loss after each check; 0 where not yet.
     exact: whether it was evaluated on all test prompts; else it is an estimate that
       was clear of every threshold still open.
   """
@@ -203,9 +203,10 @@ class OnlineTrial(Trial):
 
   def blank(self) -> tuple[Losses, Reference]:
     checks = self.protocol.num_checks
-    losses = Losses(jnp.full(checks, jnp.nan), jnp.zeros(checks, bool))
+    # Not NaN, which under `jax_debug_nans` would be an error of a healthy trial.
+    losses = Losses(jnp.zeros(checks), jnp.zeros(checks, bool))
     errors = jnp.zeros(math.prod(self._chunks))
-    return losses, Reference(errors, jnp.float32(0), jnp.int32(0))
+    return losses, Reference(errors, jnp.zeros(()), jnp.int32(0))
 
   def world(self, seeds: Seeds) -> World:
     _, data_key, test_key, dropout_key = self.split(seeds)
@@ -245,6 +246,7 @@ class OnlineTrial(Trial):
         lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
       own = self.errors(state.params, self.test_task, sample, world)
+      own = own.astype(errors.dtype)
       old = jax.lax.dynamic_slice_in_dim(state.memory.errors, k * size, size)
       change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)
       sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])
@@ -263,7 +265,7 @@ class OnlineTrial(Trial):
       jnp.int32(0),
       jnp.zeros(num_chunks * size),
       jnp.zeros(2),
-      jnp.float32(0),
+      jnp.zeros(()),
       ~state.active,  # under vmap, a lane that is idle must not keep others reading
     )
     read, errors, _, estimate, decided = jax.lax.while_loop(undecided, read_chunk, start)

@@ -32,7 +32,7 @@ def place_in_order(
     m: number of samples.
   """
   rounds = _ROUNDS_A_BIT * max(1, (m - 1).bit_length())
-  words = jax.random.bits(key, (rounds, 3))
+  words = jax.random.bits(key, (rounds, 3), jnp.uint32)
 
   def exchange(k, x):
     shift, first, second = words[k]
