@@ -62,58 +62,57 @@ def in_parallel(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numb
   return jax.lax.associative_scan(compose, (factors, terms), reverse=reverse)[1]
 
 
-def _either(factors: Numbers, terms: Numbers, reverse: bool) -> Numbers:
-  def with_order(form):
-    return lambda a, b: form(a, b, reverse)
-
-  cpu, default = with_order(by_recurrence), with_order(in_parallel)
-  return jax.lax.platform_dependent(factors, terms, cpu=cpu, default=default)
-
-
 # Autodiff of either form keeps what h alone tells, and is two to three times as slow.
-@jax.custom_vjp
+@jax.custom_jvp
 def _scan(factors: Numbers, terms: Numbers) -> Numbers:
-  return _either(factors, terms, reverse=False)
+  return jax.lax.platform_dependent(
+    factors, terms, cpu=by_recurrence, default=in_parallel
+  )
 
 
-def _scan_forward(factors, terms):
-  h = _scan(factors, terms)
-  return h, (factors, h)
+@jax.custom_jvp
+def _linear_scan(factors: Numbers, terms: Numbers) -> Numbers:
+  """`_scan` in a form whose transpose is a recurrence of products and sums, too.
+
+  The factor of a step is applied at the end of the step before.
+  """
+  return jax.lax.platform_dependent(
+    factors, terms, cpu=_by_linear_recurrence, default=in_parallel
+  )
 
 
-def _scan_backward(residuals, cotangents):
-  factors, h = residuals
-  # What h_i does to later ones goes through the factor of h_{i+1}.
+def _by_linear_recurrence(factors: Numbers, terms: Numbers) -> Numbers:
   later = tuple(jnp.concatenate([a[1:], jnp.zeros_like(a[:1])]) for a in factors)
-  of_terms = _either(_conjugate(later), cotangents, reverse=True)
+
+  def step(passed_on, own):
+    h = _plus(passed_on, own[1])
+    # Not of h itself: so the transpose adds the cotangent of h last, to all the rest.
+    return _times(own[0], _plus(passed_on, own[1])), h
+
+  start = tuple(jnp.zeros_like(own[0]) for own in terms)
+  return jax.lax.scan(step, start, (later, terms))[1]
+
+
+@_scan.defjvp
+@_linear_scan.defjvp
+def _scan_jvp(primals, tangents):
+  (factors, terms), (of_factors, of_terms) = primals, tangents
+  h = _scan(factors, terms)
   before = tuple(jnp.concatenate([jnp.zeros_like(a[:1]), a[:-1]]) for a in h)
-  of_factors = _times(_conjugate(before), of_terms)
-  shapes = [own.shape for own in factors]
-  summed = (_summed(own, s) for own, s in zip(of_factors, shapes, strict=True))
-  return tuple(summed), of_terms
-
-
-_scan.defvjp(_scan_forward, _scan_backward)
+  of_factors = tuple(map(jnp.broadcast_to, of_factors, (own.shape for own in h)))
+  return h, _linear_scan(factors, _plus(_times(before, of_factors), of_terms))
 
 
 def _times(x: Numbers, y: Numbers) -> Numbers:
   if len(x) == 1:
     return (x[0] * y[0],)
-  return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+  # In this order the transpose adds what comes of x[1] last.
+  crossed = x[1] * y[1], x[1] * y[0]
+  return x[0] * y[0] - crossed[0], x[0] * y[1] + crossed[1]
 
 
 def _plus(x: Numbers, y: Numbers) -> Numbers:
   return tuple(a + b for a, b in zip(x, y, strict=True))
-
-
-def _conjugate(x: Numbers) -> Numbers:
-  return (x[0], *(-own for own in x[1:]))
-
-
-def _summed(own: Array, shape: tuple[int, ...]) -> Array:
-  """Sums over the dimensions in which `shape` has a 1."""
-  axes = tuple(k for k, size in enumerate(shape) if size != own.shape[k])
-  return jnp.sum(own, axis=axes, keepdims=True)
 
 
 def _both(
