@@ -67,7 +67,7 @@ def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:
   if isinstance(value, Set):  # its order is another in each process
     return {"set": sorted((_of(each, "", above) for each in value), key=repr)}
   if isinstance(value, Mapping):
-    return {str(key): _of(each, "", above) for key, each in value.items()}
+    return {_key(key): _of(each, "", above) for key, each in value.items()}
   if isinstance(value, np.ndarray | jax.Array):
     return _of_array(value)
   if isinstance(value, functools.partial):
@@ -80,12 +80,24 @@ def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:
   return _of_object(value, but, above)
 
 
+def _key(value: Any) -> str:
+  """The text of a mapping's key, without an address."""
+  named = callable(value) and hasattr(value, "__qualname__")
+  return name_of(value) if named else str(value)
+
+
 def _of_array(value: Any) -> dict[str, Any]:
   array = np.asarray(
     jax.random.key_data(value)
     if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
     else value
   )
+  if array.dtype == object:
+    return {
+      "array": "object",
+      "shape": list(array.shape),
+      "of": _of(array.tolist(), "", ()),
+    }
   digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
   return {"array": str(array.dtype), "shape": list(array.shape), "sha256": digest}
 
@@ -116,7 +128,7 @@ def _of_object(value: Any, but: str, above: tuple[int, ...]) -> Any:
     return {"class": name, **_of(fields, "", above)}
   if cls.__repr__ is object.__repr__ and getattr(value, "__dict__", None):
     return {"class": name, **_of(vars(value), "", above)}
-  return {"class": name, "repr": re.sub(r" at 0x[0-9a-f]+", "", repr(value))}
+  return {"class": name, "repr": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))}
 
 
 def _is_importable(value: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Which code of a user's own a value runs: a digest of each part of it, by its name.
+"""Which code of a user's own a value runs, as digests.
 
-A part is a function, a class, or a value that code finds under a name (a constant of a
-class, a global). What is found does not depend on the version of Python, on where files
-are, on comments, docstrings, annotations and the layout of lines.
+Code is a function or a class, and what it finds: the functions that it calls, what these
+close over, the values of names. Digests do not depend on the version of Python, on where
+files are, on comments, docstrings, annotations and the layout of lines.
 
 Code of installed packages is not in it, nor this project's: their versions say what they
 are. Packages in directories of their own (editable installs) are a user's.
@@ -10,13 +10,14 @@ are. Packages in directories of their own (editable installs) are a user's.
 
 from __future__ import annotations
 
-import builtins
+import collections
+import contextlib
+import copyreg
 import dataclasses
-import dis
+import enum
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import inspect
 import json
 import pathlib
@@ -29,215 +30,383 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sepfx import syntax
-from sepfx.fingerprints import content, defaults, fingerprint, name_of
+from sepfx import loads, syntax
+from sepfx.anatomy import (
+  DESCRIPTORS,
+  attributes_of,
+  fields_of,
+  held_by,
+  is_code,
+  is_data,
+  is_importable,
+  named,
+  qualname,
+  state_of,
+  text_of,
+)
+from sepfx.fingerprints import content, fingerprint
 
 # Of the way in which digests are made: those of different schemes cannot be compared.
 SCHEME = 1
-# What decorators and base classes of Flax leave in a class that it does not say itself.
-_OF_FLAX = frozenset(
-  ("parent", "name", "scope", "_state", "_parent_ref", "_compact_name_scope_methods")
-)
-# Methods that `dataclasses` makes, none of which computes anything but the fields.
-_OF_DATACLASSES = frozenset(
-  ("__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__",
-   "__setattr__", "__delattr__", "__replace__")
-)  # fmt: skip
-# What modules have of their own, which says where they are.
-_OF_MODULES = frozenset(
-  ("__name__", "__file__", "__path__", "__doc__", "__package__", "__spec__", "__loader__")
-)
-# How Pythons load what a function closes over.
-_OF_CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+# Values are followed so deep: what lies further counts by its class alone.
+_DEPTH = 100
 _SITE = {"site-packages", "dist-packages"}
-_DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
-_STANDARD = sys.stdlib_module_names - {"__main__"}
+# What objects of JAX that stand for a function have beside it: rules of derivatives.
+_RULES = ("fun", "fwd", "bwd", "jvp")
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _OURS = pathlib.Path(__file__).parent
+_STANDARD = pathlib.Path(sysconfig.get_path("stdlib"))
+# Of the standard library, what has a value; all else there is a lock, a log, a cache.
+_VALUES = frozenset(
+  ("_decimal", "argparse", "builtins", "collections", "datetime", "decimal", "fractions",
+   "functools", "operator", "re", "types", "uuid")
+)  # fmt: skip
+# Installed classes whose objects change while they are used, or are of JAX's workings.
+_CHANGING = ("absl.", "numpy.random", "scipy.stats._distn", "flax.nnx.rnglib", "jax")
 
 
 class Code(NamedTuple):
   """What values run beside this project.
 
   Attributes:
-    digests: of each part of a user's own code by its name; several where several
-      functions have one name.
+    wholes: of each value that runs a user's own code, by the name that it was given, the
+      digests of all that it runs.
+    parts: digests of each function, class and value by its name, for messages; several
+      where several have one name.
     packages: names of the installed packages that classes and functions are from.
   """
 
-  digests: dict[str, list[str]]
+  wholes: dict[str, list[str]]
+  parts: dict[str, list[str]]
   packages: list[str]
 
 
-def code_of(values: Iterable[Any], names: Iterable[str] = ()) -> Code:
-  """Returns all code that values may run, theirs and what that code loads.
+def code_of(values: Iterable[tuple[str, Any]]) -> Code:
+  """Returns all code that values may run, theirs and what that code finds.
 
   Followed are the classes of objects with their bases, methods, constants and
   properties, what functions close over, and the names that they load from their modules.
   What is found at run time alone (`getattr` by a computed name, a file that is read) is
-  not.
+  not, and neither is what the code changes itself, such as a counter or a cache.
 
   Args:
-    values: anything: trials, probes.
-    names: "package.module:attribute" of what made some of the values, if it is one;
-      fields after it do not matter, and other texts are ignored.
+    values: with names, which need not differ. The numbers and texts in their fields are
+      settings, and not code.
   """
-  walk = _Walk()
-  for value in [*values, *(_named(name) for name in names)]:
-    walk.visit(value)
-  return walk.code
+  wholes: dict[str, set[str]] = {}
+  parts: dict[str, set[str]] = {}
+  packages: set[str] = set()
+  for name, value in values:
+    walk = _Walk(parts, packages)
+    whole = walk.of_settings(value)
+    if walk.found_own:
+      wholes.setdefault(name, set()).add(whole + walk.mark)
+  return Code(_sorted(wholes), _sorted(parts), sorted(packages))
 
 
-def changes(
+def _sorted(digests: Mapping[str, set[str]]) -> dict[str, list[str]]:
+  return {name: sorted(own) for name, own in sorted(digests.items())}
+
+
+class Change(NamedTuple):
+  """How the code of two runs differs.
+
+  Attributes:
+    changed: names of the parts that differ, or of the wholes where no part does.
+    unknown: names of wholes that cannot be compared.
+  """
+
+  changed: list[str]
+  unknown: list[str]
+
+
+def changes(there: Code, here: Code) -> Change:
+  """How the code of two runs differs, where both ran something of one name.
+
+  Each may have run more than the other of what has one name.
+  """
+  changed, unknown = _differing(there.wholes, here.wholes)
+  parts, _ = _differing(there.parts, here.parts)
+  return Change((parts or changed) if changed else [], unknown)
+
+
+def both(there: Code, here: Code) -> Code:
+  """The code of all that ran in either of two runs."""
+  wholes, parts = (
+    {n: sorted({*a.get(n, ()), *b.get(n, ())}) for n in sorted(a.keys() | b.keys())}
+    for a, b in ((there.wholes, here.wholes), (there.parts, here.parts))
+  )
+  return Code(wholes, parts, sorted({*there.packages, *here.packages}))
+
+
+def _differing(
   there: Mapping[str, Collection[str]], here: Mapping[str, Collection[str]]
 ) -> tuple[list[str], list[str]]:
-  """Names of what differs between two runs, and of what cannot be compared.
-
-  What one of them alone has is no difference: it may run more models. Where a function
-  lost or gained another one that it runs, it differs itself.
-
-  Args:
-    there: digests of the first.
-    here: of the second, which may run more than the first.
-  """
   changed, unknown = [], []
   for name in sorted(there.keys() & here.keys()):
-    old, new = _by_kind(there[name]), _by_kind(here[name])
-    both = old.keys() & new.keys()
-    if any(not old[kind] <= new[kind] for kind in both):
+    old, new = _by_mark(there[name]), _by_mark(here[name])
+    common = old.keys() & new.keys()
+    if any(not (old[k] <= new[k] or new[k] <= old[k]) for k in common):
       changed.append(name)
-    elif not both:
+    elif not common:
       unknown.append(name)
   return changed, unknown
 
 
-def both(
-  there: Mapping[str, Collection[str]], here: Mapping[str, Collection[str]]
-) -> dict[str, list[str]]:
-  """The digests of all that ran in either of two runs."""
-  names = sorted(there.keys() | here.keys())
-  return {n: sorted({*there.get(n, ()), *here.get(n, ())}) for n in names}
-
-
-def _by_kind(digests: Collection[str]) -> dict[str, set[str]]:
+def _by_mark(digests: Collection[str]) -> dict[str, set[str]]:
   found: dict[str, set[str]] = {}
   for digest in digests:
     found.setdefault(digest.partition("@")[2], set()).add(digest)
   return found
 
 
-def _named(name: str) -> Any:
-  """What a text names in a module that is loaded; None if it names nothing."""
-  module, _, rest = name.partition(":")
-  attribute = rest.partition(":")[0]
-  return getattr(sys.modules.get(module), attribute, None) if attribute else None
-
-
 class _Walk:
-  """Goes through values and keeps the digest of each part of their code."""
+  """Goes through one value and all that it finds.
 
-  def __init__(self) -> None:
-    self._found: dict[str, set[str]] = {}
-    self._packages: set[str] = set()
-    self._seen: dict[int, Any] = {}  # the values too: a freed one's id is used again
+  The digest of an object has in it those of all that it holds. One that holds itself is
+  known there by how far above it stands.
+  """
 
-  @property
-  def code(self) -> Code:
-    digests = {name: sorted(own) for name, own in sorted(self._found.items())}
-    return Code(digests, sorted(self._packages))
+  def __init__(self, parts: dict[str, set[str]], packages: set[str]):
+    self.found_own, self.mark = False, ""
+    self._parts, self._packages = parts, packages
+    self._open: dict[int, int] = {}
+    # The objects too: a freed one's id is used again.
+    self._done: dict[int, tuple[Any, str]] = {}
 
-  def visit(self, value: Any) -> None:
-    """Finds the code of a value and of all that is in it."""
-    if value is None or isinstance(value, str | bytes | int | float | complex):
-      return
-    if isinstance(value, np.ndarray | np.generic | jax.Array | types.ModuleType):
-      return
-    if id(value) in self._seen:
-      return
-    self._seen[id(value)] = value
-    if isinstance(value, type):
-      self._visit_class(value)
-    elif isinstance(value, types.FunctionType):
-      self._visit_function(value)
-    else:
-      self.visit(type(value))
-      for part in _parts(value):
-        self.visit(part)
+  def of_settings(self, value: Any) -> str:
+    """The digest of a value whose own numbers and texts do not count."""
+    return _digest(self._of_settings(value))
 
-  def _is_own(self, module: str | None) -> bool:
-    """Whether a module is a user's own; notes the package of one that is installed."""
-    own = is_own(module)
-    if not own and module and module.partition(".")[0] not in _STANDARD:
-      self._packages.add(module.partition(".")[0])
-    return own
-
-  def _add(self, name: str, *parts: Any, kind: str = "") -> None:
-    text = json.dumps(parts, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16] + kind
-    self._found.setdefault(name, set()).add(digest)
-
-  def _visit_class(self, cls: type) -> None:
-    module = cls.__module__
-    compiled = module not in sys.modules and not _has_python(cls)
-    if self._is_own(module) and not compiled:
-      name, bases = name_of(cls), [name_of(base) for base in cls.__bases__]
-      found: dict[str, Any] = {}
-      for key, value in _attributes(cls).items():
-        self.visit(value)
-        found[key] = self._bound(value, f"{name}.{key}")
-      self._add(name, "class", bases, found)
-    for base in (*cls.__bases__, type(cls)):
-      self.visit(base)
-
-  def _visit_function(self, function: types.FunctionType) -> None:
-    closure = [content(cell) for cell in function.__closure__ or ()]
-    wrapped = getattr(function, "__wrapped__", None)
-    for value in (wrapped, *closure, *defaults(function)):
-      self.visit(value)
-    module = function.__globals__.get("__name__")
-    if not self._is_own(module):
-      return
-    loaded = {}
-    for name, value in _loads(function):
-      self.visit(value)
-      loaded[name] = self._bound(value, f"{module}:{name}")
-    text, kind = syntax.of_function(function)
-    held = [fingerprint(value) for value in (closure, defaults(function))]
-    own = f"{module}:{function.__code__.co_qualname}"
-    self._add(own, "function", text, held, loaded, kind=kind)
-
-  def _bound(self, value: Any, name: str) -> Any:
-    """What a name stands for: another part of the code, or a value, which is a part."""
-    if isinstance(value, _DESCRIPTORS):
-      return [type(value).__name__, *(self._bound(own, name) for own in _parts(value))]
-    if isinstance(value, types.FunctionType) and self._is_own(
-      value.__globals__.get("__name__")
+  def _of_settings(self, value: Any) -> Any:
+    if value is None or isinstance(
+      value, str | bytes | int | float | complex | np.generic
     ):
-      return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
-    named = hasattr(value, "__wrapped__") and hasattr(value, "__qualname__")
-    if isinstance(value, type) or named:
-      return name_of(value)
+      return None
+    if type(value) in (tuple, list) or isinstance(value, tuple):
+      return [self._of_settings(each) for each in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+      own = {k: self._of_settings(v) for k, v in fields_of(value).items()}
+      return [self.digest(type(value)), own]
+    return self.digest(value)
+
+  def digest(self, value: Any) -> str:
+    """The digest of a value and of all that it holds."""
+    if id(value) in self._done:
+      return self._done[id(value)][1]
+    depth = len(self._open)
+    if id(value) in self._open:
+      return f"{depth - self._open[id(value)]} above"
+    self._open[id(value)] = depth
+    try:
+      found = self._of(value) if depth <= _DEPTH else named(type(value))
+    finally:
+      del self._open[id(value)]
+    digest = _digest(found)
+    self._done[id(value)] = (value, digest)
+    return digest
+
+  def _of(self, value: Any) -> Any:
+    if type(value) in _PLAIN:
+      return [type(value).__name__, text_of(value)]
+    if isinstance(value, type):
+      return self._of_class(value)
+    if isinstance(value, types.FunctionType):
+      return self._of_function(value)
+    if isinstance(value, types.MethodType):
+      return ["method", self.digest(value.__func__), self.digest(value.__self__)]
+    if isinstance(value, types.ModuleType):
+      return ["module", value.__name__, *self._of_module(value)]
+    if isinstance(value, types.BuiltinFunctionType | np.ufunc | np.dtype):
+      return ["built in", str(getattr(value, "__qualname__", value))]
+    if isinstance(value, DESCRIPTORS):
+      return [type(value).__name__, *map(self.digest, held_by(value))]
+    try:
+      return self._of_object(value)
+    except Exception:  # a user's object may refuse anything
+      return named(type(value))
+
+  def _of_module(self, module: types.ModuleType) -> Iterator[Any]:
+    """Of a user's own, which is a value here, all that it may be used for."""
+    if self._is_own_module(module.__name__):
+      own = {k: v for k, v in vars(module).items() if not k.startswith("__")}
+      elsewhere = (types.ModuleType, types.BuiltinFunctionType)
+      yield self._of_names(
+        {
+          k: v
+          for k, v in sorted(own.items())
+          if not isinstance(v, elsewhere)
+          and not (is_code(v) and getattr(v, "__module__", None) != module.__name__)
+        }
+      )
+
+  def _of_object(self, value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+      return ["objects", list(value.shape), self.digest(value.ravel().tolist())]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+      return fingerprint(np.asarray(value) if isinstance(value, np.generic) else value)
+    cls = type(value)
+    state = state_of(value)
+    if "__wrapped__" in state and not self._is_own(cls):
+      if is_importable(value) and not self._is_own_module(value.__module__):
+        return ["function", named(value)]
+      rules = {name: state[name] for name in ("__wrapped__", *_RULES) if name in state}
+      return ["function", self._of_names(rules)]
+    if not self._is_own(cls) and not _has_value(cls):
+      return "no value"
+    own: list[Any] = [self.digest(cls)]
+    if isinstance(value, enum.Enum):
+      return [*own, value.name]
+    if isinstance(value, pathlib.PurePath):  # where things are says nothing
+      return ["path", "" if value.is_absolute() else str(value)]
+    if isinstance(value, functools.partial):
+      return [*own, *map(self.digest, (value.func, value.args, value.keywords))]
+    if dataclasses.is_dataclass(value):
+      return [*own, self._of_names(fields_of(value))]
+    # Containers, and classes made of them.
+    if isinstance(value, collections.defaultdict):  # is filled by reading it
+      own.append(self.digest(value.default_factory))
+    elif isinstance(value, dict):
+      own.append([[self.digest(k), self.digest(v)] for k, v in dict.items(value)])
+    elif isinstance(value, tuple | list | collections.deque):
+      own.append([self.digest(each) for each in value])
+    elif isinstance(value, Set):
+      own.append(sorted(self.digest(each) for each in value))
+    elif isinstance(value, int | float | complex | str | bytes):
+      own.append(text_of(value))
+    elif not self._is_own(cls):
+      return [*own, self._of_installed(value)]
+    return [*own, self._of_names(state)]
+
+  def _of_installed(self, value: Any) -> Any:
+    """What an object of an installed class is made from, or its attributes."""
+    with contextlib.suppress(Exception):
+      reduced = copyreg.dispatch_table.get(type(value))
+      made = reduced(value) if reduced else value.__reduce_ex__(4)
+      if isinstance(made, str):
+        return made
+      parts = [list(own) if isinstance(own, Iterator) else own for own in made]
+      return [self.digest(own) for own in parts]
+    return self._of_names(state_of(value))
+
+  def _of_names(self, values: Mapping[str, Any]) -> Any:
+    return [[str(name), self.digest(own)] for name, own in values.items()]
+
+  def _of_class(self, cls: type) -> Any:
+    if not (self._is_own(cls) or not is_importable(cls)):
+      return ["class", named(cls)]
+    name = named(cls)
+    bases = [self.digest(base) for base in (*cls.__bases__, type(cls))]
+    fields = [f.name for f in dataclasses.fields(cls)] if is_data(cls) else []
+    attributes: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for key, value in sorted(attributes_of(cls).items()):
+      attributes[key] = self.digest(value)
+      said[key] = self._said(value)
+      if not said[key] and self._is_own(cls):
+        self._add(f"{name}.{key}", attributes[key])
+    made = getattr(vars(cls).get("__dataclass_params__"), "init", None)
+    if self._is_own(cls):
+      self._add(name, ["class", [named(base) for base in cls.__bases__], fields, said])
+    return ["class", name, bases, fields, made, attributes]
+
+  def _of_function(self, function: types.FunctionType) -> Any:
+    module = function.__globals__.get("__name__")
+    wrapped = state_of(function).get("__wrapped__")
+    # Generated, by a type checker for instance, or by Flax for each method.
+    if module is None or (wrapped is not None and module == "flax.linen.module"):
+      return ["wrapped", self.digest(wrapped)]
+    closed = dict(
+      zip(
+        function.__code__.co_freevars,
+        map(content, function.__closure__ or ()),
+        strict=True,
+      )
+    )
+    if not self._is_own_module(module):
+      # What wraps a user's function has its name.
+      if is_importable(function) and not self._is_own_module(function.__module__):
+        return ["function", named(function)]
+      own = self._of_names(closed), self.digest(function.__defaults__)
+      keywords = self.digest(function.__kwdefaults__)
+      return ["function", named(function), *own, keywords, self.digest(wrapped)]
+    found = syntax.of_function(function)
+    self.mark = self.mark or found.mark
+    defaults = self._defaults(function, found.changed)
+    held = {
+      name: self.digest(named(type(own)) if name in found.changed else own)
+      for name, own in closed.items()
+    }
+    names: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for name, value in loads.loaded(function, found.names, self._is_own_module):
+      if name.partition(".")[0] in found.changed and not is_code(value):
+        value = named(type(value))
+      names[name] = self.digest(value)
+      said[name] = self._said(value)
+      if not said[name]:
+        self._add(f"{module}:{name}", names[name])
+    own_name = f"{module}:{qualname(function.__code__)}"
+    self._add(own_name, ["function", found.text, said], found.mark)
+    return ["function", found.text, defaults, held, names, self.digest(wrapped)]
+
+  def _defaults(self, function: types.FunctionType, changed: Collection[str]) -> Any:
+    """Those of arguments that the function does not change itself."""
+    code, values = function.__code__, function.__defaults__ or ()
+    first = code.co_argcount - len(values)
+    names = code.co_varnames[first : code.co_argcount]
+    all_of_them = {
+      **dict(zip(names, values, strict=True)),
+      **(function.__kwdefaults__ or {}),
+    }
+    return {k: self.digest(v) for k, v in all_of_them.items() if k not in changed}
+
+  def _said(self, value: Any) -> str:
+    """How a part names another; "" for a value, which is a part itself."""
+    inner = inspect.unwrap(value) if isinstance(value, types.FunctionType) else value
+    if isinstance(inner, types.FunctionType):
+      return f"{inner.__globals__.get('__name__')}:{qualname(inner.__code__)}"
     if isinstance(value, types.ModuleType):
       return value.__name__
-    self._add(name, "value", fingerprint(value))
-    return "value"
+    if isinstance(value, DESCRIPTORS):
+      return " ".join([type(value).__name__, *map(self._said, held_by(value))])
+    return named(value) if isinstance(value, type) else ""
+
+  def _add(self, name: str, part: Any, mark: str = "") -> None:
+    self.found_own = True
+    self._parts.setdefault(name, set()).add(_digest(part) + mark)
+
+  def _is_own(self, cls: type) -> bool:
+    module = cls.__module__
+    return self._is_own_module(module if isinstance(module, str) else "builtins")
+
+  def _is_own_module(self, module: str) -> bool:
+    """Whether it is a user's own; notes the package of one that is installed."""
+    own = is_own(module)
+    top = module.partition(".")[0]
+    if not own and top not in sys.stdlib_module_names:
+      self._packages.add(top)
+    return own
 
 
-def is_own(module: str | None) -> bool:
+def is_own(module: str) -> bool:
   """Whether a module is a user's own, by its name: of no installed package."""
   if module == "__main__":
     return True
-  if module is None or module.startswith("namedtuple_"):  # generated
-    return False
   top = module.partition(".")[0]
-  if top in _STANDARD or top == _OURS.name:
+  if top in ("builtins", _OURS.name) or top.startswith("namedtuple_"):
     return False
-  file = getattr(sys.modules.get(module), "__file__", None)
-  if file is None:
-    return True
+  file, name = None, module
+  while file is None and name:
+    loaded = sys.modules.get(name)
+    places = getattr(loaded, "__path__", None) or (None,)
+    file = getattr(loaded, "__file__", None) or next(iter(places))
+    name = name.rpartition(".")[0]
+  if file is None:  # made by hand, or of C
+    return module in sys.modules and top not in sys.stdlib_module_names
   path = pathlib.Path(file)
-  standard = pathlib.Path(sysconfig.get_path("stdlib"))
   # The studies of a clone stand beside this package.
-  apart = (standard, _OURS, _OURS.parent / "experiments")
+  apart = (_STANDARD, _OURS, _OURS.parent / "experiments")
   return not (_SITE & set(path.parts) or any(path.is_relative_to(own) for own in apart))
 
 
@@ -250,115 +419,13 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
   return {name: importlib.metadata.version(name) for name in sorted(found)}
 
 
-def _parts(value: Any) -> Iterator[Any]:
-  """What an object is made of."""
-  if isinstance(value, Mapping):
-    yield from value.values()
-  elif isinstance(value, tuple | list | Set):
-    yield from value
-  elif isinstance(value, functools.partial):
-    yield from (value.func, value.args, value.keywords)
-  elif isinstance(value, types.MethodType | staticmethod | classmethod):
-    yield value.__func__
-  elif isinstance(value, functools.cached_property):
-    yield value.func
-  elif isinstance(value, property):
-    yield from (value.fget, value.fset, value.fdel)
-  elif dataclasses.is_dataclass(value):
-    names = (field.name for field in dataclasses.fields(value))
-    yield from (getattr(value, name, None) for name in names if name != "parent")
-  elif type(value).__module__.partition(".")[0] not in _STANDARD - {"functools", "types"}:
-    yield getattr(value, "__wrapped__", None)
-    yield from list(getattr(value, "__dict__", {}).values())
-  if isinstance(value, types.MethodType):
-    yield value.__self__
+def _has_value(cls: type) -> bool:
+  """Whether objects of an installed class have a value that stays."""
+  module = cls.__module__
+  standard = module.partition(".")[0] in sys.stdlib_module_names
+  return module in _VALUES if standard else not module.startswith(_CHANGING)
 
 
-def _has_python(cls: type) -> bool:
-  """Whether a class has a method in Python."""
-  return any(isinstance(own, types.FunctionType) for own in vars(cls).values())
-
-
-def _attributes(cls: type) -> dict[str, Any]:
-  """What a class says itself: no documentation, nothing that a decorator made."""
-  fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-  generated = _OF_DATACLASSES if fields else frozenset()
-  found = {}
-  for name, value in vars(cls).items():
-    wrapped = getattr(value, "wrapped", None)  # as flax.linen keeps a property
-    value = wrapped if isinstance(wrapped, _DESCRIPTORS) else value
-    special = name.startswith("__") and name.endswith("__")
-    code = callable(value) or isinstance(value, _DESCRIPTORS)
-    silent = (special and not code) or name.startswith(("__anno", "_abc_", "_pytree__"))
-    if not (silent or name in _OF_FLAX or name in generated):
-      found[name] = value
-  declared = inspect.get_annotations(cls)
-  for field in fields:
-    if field.name in declared and field.default_factory is not dataclasses.MISSING:
-      found[field.name] = field.default_factory
-  return found
-
-
-def _loads(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-  """The names outside of it that a function loads, with what stands there.
-
-  With the attributes that are taken of it where it is a user's own module.
-  """
-  names, code = function.__globals__, function.__code__
-  free = zip(code.co_freevars, function.__closure__ or (), strict=True)
-  around = {name: content(cell) for name, cell in free}
-  for name, is_global, chain in _chains(code):
-    if is_global and name not in names and hasattr(builtins, name):
-      continue
-    value, dotted = (names if is_global else around).get(name), name
-    for attribute in chain:
-      if not (isinstance(value, types.ModuleType) and is_own(value.__name__)):
-        break
-      value, dotted = getattr(value, attribute, None), f"{dotted}.{attribute}"
-    if is_global or "." in dotted:  # else it counts as what the function closes over
-      yield dotted, value
-  for each in syntax.within(code):
-    for name in _imports(each, names.get("__package__")):
-      module = sys.modules.get(name)
-      taken = [attribute for attribute in each.co_names if hasattr(module, attribute)]
-      yield from ((f"{name}.{own}", getattr(module, own)) for own in taken)
-
-
-def _chains(code: types.CodeType) -> list[tuple[str, bool, list[str]]]:
-  """Names that code loads, whether they are global, and the attributes taken at once."""
-  found: list[tuple[str, bool, list[str]]] = []
-  own = set(code.co_freevars)
-  for each in syntax.within(code):
-    chain: list[str] | None = None
-    written = set(_OF_MODULES)
-    loaded = []
-    for step in dis.get_instructions(each):
-      if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-        chain = []
-        loaded.append((step.argval, True, chain))
-      elif step.opname in _OF_CELLS and step.argval in own:
-        chain = []
-        loaded.append((step.argval, False, chain))
-      elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain is not None:
-        chain.append(step.argval)
-      elif step.opname not in ("CACHE", "PUSH_NULL", "PRECALL"):
-        chain = None
-      if step.opname in ("STORE_GLOBAL", "STORE_NAME"):
-        written.add(step.argval)  # what code keeps there says nothing of what it does
-    found += [own for own in loaded if own[0] not in written]
-  return found
-
-
-def _imports(code: types.CodeType, package: str | None) -> Iterator[str]:
-  """Names of a user's own modules that code imports itself."""
-  level: Any = None
-  before: Any = None
-  for step in dis.get_instructions(code):
-    if step.opname == "IMPORT_NAME":
-      name = step.argval
-      if level:
-        name = importlib.util.resolve_name("." * level + name, package)
-      if is_own(name):
-        yield name
-    if step.opname != "CACHE":
-      level, before = before, step.argval
+def _digest(found: Any) -> str:
+  text = json.dumps(found, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]

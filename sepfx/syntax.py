@@ -18,6 +18,30 @@ _SILENT = frozenset(
 COMPILED = f"@{sys.version_info.major}.{sys.version_info.minor}"
 
 
+# Methods that change what they are called on.
+_CHANGING = frozenset(
+  ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop",
+   "popitem", "remove", "setdefault", "update")
+)  # fmt: skip
+
+
+class Function(NamedTuple):
+  """What a function does.
+
+  Attributes:
+    text: as JSON.
+    mark: at the end of a digest of it: "" where the text is of the source, else which
+      Python compiled it.
+    names: that its text has; None where all that it loads counts.
+    changed: names whose content it changes itself, as a cache or a counter.
+  """
+
+  text: Any
+  mark: str
+  names: frozenset[str] | None
+  changed: frozenset[str]
+
+
 class _File(NamedTuple):
   """A file of source: its functions in the syntax tree, and compiled."""
 
@@ -25,11 +49,11 @@ class _File(NamedTuple):
   compiled: dict[tuple[int, str], list[types.CodeType]]
 
 
-def of_function(function: types.FunctionType) -> tuple[Any, str]:
-  """What a function does, as JSON, and how a digest of it is marked.
+def of_function(function: types.FunctionType) -> Function:
+  """What a function does, whatever its layout and documentation.
 
   Of its source. Where that is not at hand, or no longer what runs, of what it was
-  compiled to, with a mark for that.
+  compiled to.
   """
   code = function.__code__
   linecache.checkcache(code.co_filename)
@@ -41,8 +65,47 @@ def of_function(function: types.FunctionType) -> tuple[Any, str]:
   if file and any(_compiled(each, function.__doc__) == own for each in compiled):
     node = _innermost(file.nodes.get(place, ()), code)
     if node is not None:
-      return _canonical(node), ""
-  return own, COMPILED
+      silent = {id(each) for own in ast.walk(node) for each in _annotations(own)}
+      names = frozenset(_names(node, silent))
+      return Function(_canonical(node), "", names, frozenset(_changed(node)))
+  return Function(own, COMPILED, None, frozenset())
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+  """The annotations of an argument, a function or a variable."""
+  for name in ("annotation", "returns"):
+    if isinstance(own := getattr(node, name, None), ast.AST):
+      yield own
+
+
+def _names(node: ast.AST, silent: Collection[int]) -> Iterator[str]:
+  """Names in a tree, but for what stands in annotations alone."""
+  if isinstance(node, ast.Name):
+    yield node.id
+  for child in ast.iter_child_nodes(node):
+    if id(child) not in silent:
+      yield from _names(child, silent)
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+  """Names whose content a function changes."""
+  for own in ast.walk(node):
+    called = isinstance(own, ast.Call) and isinstance(own.func, ast.Attribute)
+    if isinstance(own, ast.Global | ast.Nonlocal):
+      yield from own.names
+    elif isinstance(own, ast.Subscript | ast.Attribute):
+      if isinstance(own.ctx, ast.Store | ast.Del):
+        yield from _root(own)
+    elif called and own.func.attr in _CHANGING:  # type: ignore[attr-defined]
+      yield from _root(own.func.value)  # type: ignore[attr-defined]
+
+
+def _root(node: ast.AST) -> Iterator[str]:
+  """The name that attributes and entries are taken of."""
+  while isinstance(node, ast.Subscript | ast.Attribute):
+    node = node.value
+  if isinstance(node, ast.Name):
+    yield node.id
 
 
 @functools.lru_cache(maxsize=64)

@@ -78,8 +78,9 @@ def test_models_alone_load_no_engine():
 # Each imports from earlier layers alone, and those of one layer not from one another; but
 # for constructions and theory, which lean on each other.
 LAYERS = (
-  ("cores", "errors", "lanewise", "outlets", "precision", "syntax"),
+  ("anatomy", "cores", "errors", "lanewise", "outlets", "precision", "syntax"),
   ("fingerprints", "specifications"),
+  ("loads",),
   ("sources",),
   ("tasks", "models"),
   ("training",),

@@ -63,7 +63,8 @@ def gaps(
       if not cells:
         continue
       middle, low, high = (
-        np.array([c[f"gap_{name}"] for c in cells]) for name in ("median", "least", "most")
+        np.array([c[f"gap_{name}"] for c in cells])
+        for name in ("median", "least", "most")
       )
       axis.errorbar(
         [where[c[along]] for c in cells], middle,

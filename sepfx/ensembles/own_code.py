@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,8 +25,9 @@ def checked(
 ) -> dict[str, Any]:
   """Returns the entry "code" of a config.json, for what stands there and what will.
 
-  It has the number of the digests' scheme, the digests of each part of the code and the
-  versions of the packages that the code is from.
+  It has the number of the digests' scheme, digests of all that trials, probes and
+  factories run (`wholes`) and of each part of it (`parts`), and the versions of the
+  packages that it is from, but for those that each start notes.
 
   Args:
     directory: open.
@@ -39,22 +41,17 @@ def checked(
   Warns if that cannot be told: another version of this project or of Python began the
   directory, or a package has another version.
   """
-  trials = [cell.trial for cell in cells]
-  code = sources.code_of([*trials, probe], _texts(settings))
-  here: dict[str, Any] = {
-    "scheme": sources.SCHEME,
-    "digests": code.digests,
-    # The others' are noted at each start.
-    "packages": sources.versions(set(code.packages) - set(PACKAGES)),
-  }
+  code = sources.code_of(_named_values(settings, cells, probe))
+  here = _stored(code, sources.versions(set(code.packages) - set(PACKAGES)))
   if directory.stored is None:
     return here
   there = directory.stored.get("code", {})
   if there.get("scheme") != sources.SCHEME:
-    if code.digests:
-      _warn(f"{directory.path} does not say what code it was begun with", code.digests)
+    if code.wholes:
+      _warn(f"{directory.path} does not say what code it was begun with", code.parts)
     return here
-  changed, unknown = sources.changes(there["digests"], code.digests)
+  before = sources.Code(there["wholes"], there["parts"], list(there["packages"]))
+  changed, unknown = sources.changes(before, code)
   if changed:
     takes = "an empty directory, or one begun with the code that runs now: it was begun "
     takes += f"with another {_listed(changed)}"
@@ -65,10 +62,30 @@ def checked(
       unknown,
     )
   _warn_of_packages(directory, there["packages"], here["packages"])
+  packages = {**there["packages"], **here["packages"]}
+  return _stored(sources.both(before, code), packages)
+
+
+def _named_values(
+  settings: Mapping[str, Any], cells: Sequence[Cell], probe: Probe | None
+) -> Iterator[tuple[str, Any]]:
+  """What runs, by names that stay when a directory grows."""
+  for cell in cells:
+    yield cell.trial.key_name, cell.trial
+  yield "probes", probe
+  for text in _texts(settings):
+    module, _, rest = text.partition(":")
+    made_by = getattr(sys.modules.get(module), rest.partition(":")[0], None)
+    if made_by is not None:
+      yield text, made_by
+
+
+def _stored(code: sources.Code, packages: Mapping[str, str]) -> dict[str, Any]:
   return {
     "scheme": sources.SCHEME,
-    "digests": sources.both(there["digests"], code.digests),
-    "packages": {**there["packages"], **here["packages"]},
+    "wholes": code.wholes,
+    "parts": code.parts,
+    "packages": dict(packages),
   }
 
 

@@ -292,13 +292,13 @@ def _is_of_code(stored: Any) -> bool:
     return True
   if not isinstance(stored, dict) or type(stored.get("scheme")) is not int:
     return False
-  digests, packages = stored.get("digests"), stored.get("packages")
-  return (
-    isinstance(digests, dict)
-    and all(isinstance(own, list) and all(map(_is_text, own)) for own in digests.values())
-    and isinstance(packages, dict)
-    and all(map(_is_text, packages.values()))
-  )
+  entries = [stored.get(name) for name in ("wholes", "parts", "packages")]
+  if not all(isinstance(own, dict) for own in entries):
+    return False
+  *of_names, packages = entries
+  lists = [own for entry in of_names for own in entry.values()]
+  proper = all(isinstance(own, list) and all(map(_is_text, own)) for own in lists)
+  return proper and all(map(_is_text, packages.values()))
 
 
 def _is_text(value: Any) -> bool:
