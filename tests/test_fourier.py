@@ -282,9 +282,9 @@ def plain_read_out(params, bits, model):
   "fields",
   [
     {},
-    {"num_layers": 1},
+    pytest.param({"num_layers": 1}, marks=pytest.mark.slow),
     {"num_layers": 3, "num_heads": 2, "embedding_dim": 3},
-    {"embedding_dim": None, "mlp_width": 9},
+    pytest.param({"embedding_dim": None, "mlp_width": 9}, marks=pytest.mark.slow),
     {"layer_norm": True, "num_heads": 3, "embedding_dim": 5},
     {"residual_attention": False},
     {"residual_mlp": False},

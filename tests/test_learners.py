@@ -56,7 +56,7 @@ def protocol(optimizer, **others):
   return ERM(optimizer=optimizer, **{**settings, **others})
 
 
-@pytest.mark.parametrize("eps", [0.2, 0.05])
+@pytest.mark.parametrize("eps", [0.2, pytest.param(0.05, marks=pytest.mark.slow)])
 def test_falling_penalties_find_the_least_norm(eps):
   path = penalised(optax.sgd(0.05), lambda step: 3.0 * 0.998**step)
   own = protocol(path, threshold=eps, watched="train_loss")

@@ -100,7 +100,9 @@ def test_separate_attention(n, length, d_in, heads, head_dim):
       np.testing.assert_allclose(y[b, i], expected, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize(("heads", "head_dim"), [(1, None), (3, 4)])
+@pytest.mark.parametrize(
+  ("heads", "head_dim"), [pytest.param(1, None, marks=pytest.mark.slow), (3, 4)]
+)
 def test_weights_multiplied_first(heads, head_dim):
   """Outputs and gradients are those of one layer after the other."""
   module = Transformer(num_heads=heads, head_dim=head_dim, width=5)
@@ -221,7 +223,9 @@ def test_read_out_at_the_last_states():
   ("cell", "gates", "num_carries"),
   [(gru_cell, 3, 1), (lstm_cell, 4, 2), (relu_cell, 1, 1)],
 )
-@pytest.mark.parametrize("n", [2, 3])  # fewer prompts than units, and as many
+@pytest.mark.parametrize(  # fewer prompts than units, and as many
+  "n", [2, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_scan_gradient_is_the_plain_one(cell, gates, num_carries, n):
   length, units = 5, 3
   keys = jax.random.split(jax.random.key(0), 4)
@@ -253,7 +257,9 @@ def test_scan_gradient_is_the_plain_one(cell, gates, num_carries, n):
   )
 
 
-@pytest.mark.parametrize("lipschitz", [None, 0.3, 0.0])
+@pytest.mark.parametrize(
+  "lipschitz", [0.3, *(pytest.param(own, marks=pytest.mark.slow) for own in (None, 0.0))]
+)
 @hypothesis.given(**shapes)
 def test_residual_rnn(lipschitz, n, length, d_in):
   units, radius = 3, 0.5

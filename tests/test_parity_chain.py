@@ -228,7 +228,9 @@ def trial_of(mode, length=6, **settings):
   return protocol.trial(task, unseen, build("transformer", task))
 
 
-@pytest.mark.parametrize("mode", ["chain", "one_pass"])
+@pytest.mark.parametrize(
+  "mode", ["chain", pytest.param("one_pass", marks=pytest.mark.slow)]
+)
 def test_probe_is_of_steps_and_of_own_chains(mode):
   trial = trial_of(mode)
 

@@ -44,7 +44,9 @@ def losses_at(construction, tokens, sigma, number):
   "fields",
   [
     {"degree": 2, "num_components": 3},
-    {"degree": 3, "num_components": 4, "signed": True},
+    pytest.param(
+      {"degree": 3, "num_components": 4, "signed": True}, marks=pytest.mark.slow
+    ),
   ],
 )
 def test_bound_is_above_the_measured_loss_on_the_whole_mesh(fields):

@@ -189,7 +189,9 @@ def plain_score(trial, world, params, sample):
   return np.mean(scores)
 
 
-@pytest.mark.parametrize("num_test", [7, 500, 1000, 1201])
+@pytest.mark.parametrize(
+  "num_test", [1201, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 500, 1000))]
+)
 def test_a_task_may_have_a_score_of_its_own(num_test):
   """Part by part where there are many samples, and the same as of all at once."""
   task = Scored(length=6, sparsity=2, noise=0.1)

@@ -206,7 +206,9 @@ def test_lru(n, length, d_in):
   close(y, dense(p["output"], relu(hidden))[..., 0])
 
 
-@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize(
+  "length", [7, *(pytest.param(own, marks=pytest.mark.slow) for own in (1, 2))]
+)
 def test_responses_convolved_are_the_recurrence(length):
   rng = np.random.default_rng(3)
   tokens = rng.normal(size=(4, length, 5)).astype(np.float32)
@@ -363,7 +365,13 @@ def count(module, task):
   return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
-@pytest.mark.parametrize("name", models.NAMES["regression"])
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=() if name in ("ffn", "gru") else pytest.mark.slow)
+    for name in models.NAMES["regression"]
+  ],
+)
 def test_models_of_one_size(name):
   task = QSTR(length=8)
   fields = models.sized(name, task, 150_000)

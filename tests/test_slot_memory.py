@@ -25,7 +25,13 @@ def built_and_asked(length, num_prompts=200, **fields):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("length", "prefactor"), [(4, True), (16, False), (64, False)])
+@pytest.mark.parametrize(
+  ("length", "prefactor"),
+  [
+    (4, True),
+    *(pytest.param(length, False, marks=pytest.mark.slow) for length in (16, 64)),
+  ],
+)
 def test_it_is_exact(length, prefactor, dtype):
   with jax.enable_x64(dtype == np.float64):
     built, inputs, labels, prompts = built_and_asked(length, encoding_prefactor=prefactor)

@@ -93,6 +93,7 @@ def test_trial_is_the_published_protocol():
   )
 
 
+@pytest.mark.slow  # test_golden_trials.py holds the same on fewer prompts
 def test_first_passage_is_a_scan_of_the_curve():
   state = small.run_to_end(small.TRIAL, small.seeds(2))
   own = small.TRIAL.curve(state)
@@ -106,6 +107,7 @@ def test_first_passage_is_a_scan_of_the_curve():
     assert passage.samples == below[0]
 
 
+@pytest.mark.slow  # likewise
 def test_censored_at_the_budget():
   protocol = dataclasses.replace(
     small.PROTOCOL, thresholds=(0.9, 1e-6), max_samples=16 * 5 * 12 + 70
