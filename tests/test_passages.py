@@ -11,6 +11,7 @@ from sepfx.analysis.bounded import (
   Bounds,
   coefficient_interval,
   contrasts,
+  end_of,
   fit,
   log_probability,
 )
@@ -252,12 +253,16 @@ def test_a_single_trial_says_nothing_of_a_spread(sizes):
   assert np.mean(spreads_differ(whole)) < 0.04  # a level of 0.01
 
 
-def test_an_exponent_through_cells_of_other_spreads_has_their_spreads():
+@pytest.mark.parametrize(
+  ("trials", "spreads"), [(8, [0.8, 0.1, 0.05]), (2, [0.5, 0.001, 0.002])]
+)
+def test_an_exponent_through_cells_of_other_spreads_has_their_spreads(trials, spreads):
   """Without what is hidden: the unweighted slope, and Welch's interval of it."""
   rng = np.random.default_rng(1)
-  x, spreads = np.array([2.0, 4.0, 8.0]), np.array([0.8, 0.1, 0.05])
-  logs = 9 + np.log(x)[:, None] + spreads[:, None] * rng.normal(size=(3, 8))
-  found = fit_exponent(np.repeat(x, 8), narrow(logs.ravel()), np.ones(24, bool))
+  x, spreads = np.array([2.0, 4.0, 8.0]), np.array(spreads)
+  logs = 9 + np.log(x)[:, None] + spreads[:, None] * rng.normal(size=(3, trials))
+  every = np.ones(3 * trials, bool)
+  found = fit_exponent(np.repeat(x, trials), narrow(logs.ravel()), every)
   # Three equidistant points: the difference of the ends alone, per log 4.
   welch = scipy.stats.ttest_ind(logs[2], logs[0], equal_var=False)
   ends = welch.confidence_interval(0.95)
@@ -265,6 +270,35 @@ def test_an_exponent_through_cells_of_other_spreads_has_their_spreads():
   np.testing.assert_allclose(
     [found.c, found.low, found.high], expected / np.log(4), atol=2e-3
   )
+
+
+def test_a_mean_within_two_checks_is_not_known_better_than_they_tell():
+  """All trials of the shorter length ended at one check: its mean is uniform there."""
+  rng = np.random.default_rng(0)
+  logs = 11 + rng.normal(size=40)
+  long = narrow(logs)
+  short = np.full(40, 8.0), np.full(40, 8.5)
+  bounds = Bounds(*(np.concatenate(sides) for sides in zip(short, long, strict=True)))
+  found = fit_exponent(np.repeat([2.0, 8.0], 40), bounds, np.ones(80, bool))
+  parts = np.array([0.5**2 / 12, np.var(logs, ddof=1) / 40])  # Welch and Satterthwaite
+  freedom = np.sum(parts) ** 2 / np.sum(parts**2 / 39)
+  half = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(np.sum(parts))
+  expected = np.mean(logs) - 8.25 + half * np.array([0, -1, 1])
+  np.testing.assert_allclose(
+    [found.c, found.low, found.high], expected / np.log(4), rtol=5e-3
+  )
+
+
+def test_each_end_of_a_batch_is_found():
+  """Near and far ones, each as exactly as its first step asks, and none at all."""
+  ends = np.array([0.3, 1.0, 700.0, 0.002, np.inf])
+  steps = np.array([1.0, 0.5, 0.1, 1.0, 1.0])
+  with np.errstate(invalid="ignore"):
+    found = end_of(lambda x: ends - x, np.zeros(5), steps)
+    below = end_of(lambda x: ends + x, np.zeros(5), -steps)
+  assert np.all(np.abs(found - ends)[:4] <= 1e-4 * steps[:4])
+  assert np.all(np.abs(below + ends)[:4] <= 1e-4 * steps[:4])
+  assert (found[4], below[4]) == (np.inf, -np.inf)
 
 
 def test_spreads_that_wide_bounds_allow_are_looked_at():
