@@ -45,13 +45,13 @@ _ROOT = pathlib.Path(__file__).parent.parent
 # The core, and the test files that are likeliest to fail.
 _CORE = {
   "sepfx/training/online.py": (
-    "training", "screen", "published_protocols", "golden_trials",
+    "domains", "training", "screen", "published_protocols", "golden_trials",
   ),
   "sepfx/training/erm.py": (
-    "erm", "published_protocols", "golden_trials", "protocol_options",
+    "domains", "erm", "published_protocols", "golden_trials", "protocol_options",
   ),
   "sepfx/training/optimizers.py": (
-    "trials_as_data", "erm", "protocol_options", "golden_trials",
+    "domains", "trials_as_data", "erm", "protocol_options", "golden_trials",
   ),
   "sepfx/training/orders.py": ("orders", "golden_trials"),
   "sepfx/training/risks.py": ("training",),
@@ -59,7 +59,7 @@ _CORE = {
   "sepfx/training/states.py": ("golden_trials",),
   "sepfx/training/trials.py": ("training", "erm", "protocol_options", "golden_trials"),
   "sepfx/ensembles/lanes.py": ("ensembles", "golden_trials"),
-  "sepfx/tasks/qstr.py": ("tasks", "golden_trials"),
+  "sepfx/tasks/qstr.py": ("domains", "tasks", "golden_trials"),
   "sepfx/analysis/passages.py": ("passages", "analysis"),
   "sepfx/analysis/bounded.py": ("passages", "analysis"),
   "sepfx/analysis/scaling.py": ("passages", "analysis"),

@@ -169,6 +169,24 @@ def hidden_and():
   )
 
 
+def test_a_fixed_sample():
+  """Errors and losses at each check, and the steps at which the threshold was met."""
+  golden = hidden_and()
+  names = ("test_error", "train_error", "train_loss", "test_loss")
+  for result, keys, (row, stored) in golden.trials():
+    curve, first = golden.program.run(*keys)
+    own = np.stack([result.curve[name] for name in names], axis=1)
+    np.testing.assert_array_equal(result.curve["steps"], 5 * np.arange(1, len(own) + 1))
+    # The plain program.
+    (verdict,) = result.outcomes
+    assert verdict.outcome == ("reached" if first else "censored")
+    assert verdict.steps == (first or 5 * len(curve))
+    np.testing.assert_allclose(own, curve, _TOLERANCE)
+    # What is stored.
+    assert verdict == (pytest.approx(row[0], abs=1e-4), *row[1:])
+    np.testing.assert_allclose(own, stored, _TOLERANCE, atol=1e-4)
+
+
 @pytest.mark.parametrize("make", [transformer, gru])
 def test_fresh_prompts(make):
   """First passages, losses, and which checks were decided by a part of the prompts."""
@@ -191,21 +209,3 @@ def test_fresh_prompts(make):
     assert tuple(map(tuple, result.outcomes)) == rows
     np.testing.assert_array_equal(read_all, exact)
     np.testing.assert_allclose(curve["loss"], stored, _TOLERANCE)
-
-
-def test_a_fixed_sample():
-  """Errors and losses at each check, and the steps at which the threshold was met."""
-  golden = hidden_and()
-  names = ("test_error", "train_error", "train_loss", "test_loss")
-  for result, keys, (row, stored) in golden.trials():
-    curve, first = golden.program.run(*keys)
-    own = np.stack([result.curve[name] for name in names], axis=1)
-    np.testing.assert_array_equal(result.curve["steps"], 5 * np.arange(1, len(own) + 1))
-    # The plain program.
-    (verdict,) = result.outcomes
-    assert verdict.outcome == ("reached" if first else "censored")
-    assert verdict.steps == (first or 5 * len(curve))
-    np.testing.assert_allclose(own, curve, _TOLERANCE)
-    # What is stored.
-    assert verdict == (pytest.approx(row[0], abs=1e-4), *row[1:])
-    np.testing.assert_allclose(own, stored, _TOLERANCE, atol=1e-4)

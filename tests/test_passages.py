@@ -296,8 +296,8 @@ def test_each_end_of_a_batch_is_found():
   with np.errstate(invalid="ignore"):
     found = end_of(lambda x: ends - x, np.zeros(5), steps)
     below = end_of(lambda x: ends + x, np.zeros(5), -steps)
-  assert np.all(np.abs(found - ends)[:4] <= 1e-4 * steps[:4])
-  assert np.all(np.abs(below + ends)[:4] <= 1e-4 * steps[:4])
+  assert np.all(np.abs(found[:4] - ends[:4]) <= 1e-4 * steps[:4])
+  assert np.all(np.abs(below[:4] + ends[:4]) <= 1e-4 * steps[:4])
   assert (found[4], below[4]) == (np.inf, -np.inf)
 
 
