@@ -118,7 +118,7 @@ class Mutant:
   Attributes:
     path: of the file, in the tree.
     place: the class and function.
-    line: of the file, from 1.
+    line, column: where the text begins, from 1.
     start, end: of the text, in bytes of the file.
     old, new: the text.
     whole: the expression or statement that it is a part of.
@@ -128,6 +128,7 @@ class Mutant:
   path: str
   place: str
   line: int
+  column: int
   start: int
   end: int
   old: str
@@ -146,7 +147,7 @@ class Mutant:
     return hashlib.sha256("\n".join(map(str, (seed, *own))).encode()).hexdigest()
 
   def __str__(self) -> str:
-    at = f"{self.path}:{self.line} {self.place}".rstrip()
+    at = f"{self.path}:{self.line}:{self.column} {self.place}".rstrip()
     return f"{self.name} {at}: {self.old} -> {self.new}"
 
 
@@ -164,7 +165,17 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
     old, new = ast.unparse(node), ast.unparse(changed)
     own = (place, ast.unparse(whole), old, new)
     found.append(
-      Mutant(path, place, node.lineno, start, end, old, new, own[1], seen[own])
+      Mutant(
+        path,
+        place,
+        node.lineno,
+        node.col_offset + 1,
+        start,
+        end,
+        *own[2:],
+        own[1],
+        seen[own],
+      )
     )
     seen[own] += 1
   return found

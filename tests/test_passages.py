@@ -272,6 +272,19 @@ def test_an_exponent_through_cells_of_other_spreads_has_their_spreads(trials, sp
   )
 
 
+def test_a_length_of_one_trial_leaves_the_spread_one():
+  """The spreads differ, but one trial alone has none of its own."""
+  rng = np.random.default_rng(1)
+  sizes, spreads = [8, 8, 1], [0.8, 0.05, 0.1]
+  x = np.repeat([2.0, 4.0, 8.0], sizes)
+  logs = 9 + np.log(x) + np.repeat(spreads, sizes) * rng.normal(size=17)
+  found = fit_exponent(x, narrow(logs), np.ones(17, bool))
+  line = scipy.stats.linregress(np.log(x), logs)
+  half = scipy.stats.t.ppf(0.975, 15) * line.stderr
+  expected = [line.slope, line.slope - half, line.slope + half]
+  np.testing.assert_allclose([found.c, found.low, found.high], expected, rtol=1e-3)
+
+
 def test_a_mean_within_two_checks_is_not_known_better_than_they_tell():
   """All trials of the shorter length ended at one check: its mean is uniform there."""
   rng = np.random.default_rng(0)
@@ -405,6 +418,11 @@ def test_trials_that_share_keys_are_fitted_one_by_one():
   bounds = Bounds(*(side[some] for side in narrow(logs.ravel())))
   part = fit_exponent(places[some], bounds, reached[some], paired=index[some])
   np.testing.assert_allclose(part.c, np.mean(np.delete(slopes, 1)), atol=1e-4)
+  # One that was cut at the largest x says that its slope is steep.
+  cut = narrow(logs.ravel())
+  cut.lower[5], cut.upper[5], reached[5] = logs.max() + 3, np.inf, False
+  steep = fit_exponent(places, cut, reached, paired=index)
+  assert steep.c > np.mean(slopes) + 0.2
 
 
 def test_ratios_are_of_pairs():
