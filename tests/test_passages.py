@@ -189,8 +189,13 @@ def test_a_mean_is_not_known_better_than_the_checks_tell():
   assert mean.coarse
   many = recorded(np.full(40, 190_000.0) + np.arange(40) * 16)
   (fine,) = cell_means(*many, np.full(40, 4)).values()
-  assert fine.high - fine.low >= EVERY
+  ends = [fine.mean - EVERY / 2, fine.mean + EVERY / 2]
+  np.testing.assert_allclose([fine.low, fine.high], ends, rtol=1e-9)
   assert not fine.coarse
+  # Not below 0, nor beyond the budget.
+  at_once = np.full(40, 10.0)
+  (first,) = cell_means(*recorded(at_once, 640.0), np.full(40, 4)).values()
+  assert first.low == 0 < first.mean < first.high <= 640
 
 
 def test_what_is_not_reached_is_a_bound():
