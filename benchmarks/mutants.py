@@ -68,6 +68,9 @@ _LEFT_OUT = (".*", "runs", "_site", "build", "*.egg-info", "__pycache__")
 
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
+  "346f4a83": "the end itself is on either side of the end",
+  "4b33b9a9": "other steps to the same maximum",
+  "b1af15e6": "one cell alone is as likely by itself as together with itself",
   "78840b59": "from 0 to 1 both tails give the same number, up to rounding",
   "c9752eb9": "where the diagonal is not far above 1e-12, so is the slope, and no step",
 }

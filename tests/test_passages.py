@@ -21,6 +21,7 @@ from sepfx.analysis.passages import (
   cell_means,
   log_restricted_mean,
   padded,
+  points,
   restricted_means,
   spreads_differ,
 )
@@ -196,6 +197,15 @@ def test_a_mean_is_not_known_better_than_the_checks_tell():
   at_once = np.full(40, 10.0)
   (first,) = cell_means(*recorded(at_once, 640.0), np.full(40, 4)).values()
   assert first.low == 0 < first.mean < first.high <= 640
+
+
+def test_a_spread_is_the_pooled_standard_deviation():
+  """Of numbers that are known, less one degree of freedom for each cell's mean."""
+  logs = 9 + 0.3 * np.random.default_rng(0).normal(size=(3, 4))
+  found = points(narrow(logs))
+  np.testing.assert_allclose(found.log, logs.mean(axis=1), atol=1e-5)
+  pooled = np.sqrt(np.sum(np.var(logs, axis=1, ddof=1)) / 3)
+  np.testing.assert_allclose(found.spread, pooled, rtol=1e-4)
 
 
 def test_what_is_not_reached_is_a_bound():
