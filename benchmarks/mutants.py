@@ -69,6 +69,8 @@ _LEFT_OUT = (".*", "runs", "_site", "build", "*.egg-info", "__pycache__")
 # Mutants that no test can tell from the original, and why.
 EQUIVALENT = {
   "346f4a83": "the end itself is on either side of the end",
+  "654c3624": "one bisection more, at a width that is the tolerance to the last digit",
+  "22859d48": "one chunk that is all samples, mapped over or not",
   "4b33b9a9": "other steps to the same maximum",
   "b1af15e6": "one cell alone is as likely by itself as together with itself",
   "78840b59": "from 0 to 1 both tails give the same number, up to rounding",
