@@ -22,7 +22,10 @@ def gaps(summary: dict) -> list[Any]:
       f"{cell['reached']} of {cell['trials']}",
       *(_range(cell, name) for name in ("gap", "gap_all", "population_risk")),
     )
-  parts: list[Any] = [table, "Medians, with the smallest and the largest of the functions."]
+  parts: list[Any] = [
+    table,
+    "Medians, with the smallest and the largest of the functions.",
+  ]
   for name, fit in summary["fits"].items():
     if "e" in fit:
       text = ", ".join(f"{key} = {interval_text(fit, key)}" for key in ("b", "c", "e"))

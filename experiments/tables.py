@@ -128,7 +128,7 @@ def _ratios(ratios: Sequence[dict]) -> list[Any]:
       str(ratio["pairs"]),
     )
   return [
-    "Trial by trial, the n of one setting over the n of another (trials share their keys):",
+    "Trial by trial, the n of one setting over that of another (trials share keys):",
     table,
   ]
 

@@ -181,10 +181,9 @@ def test_which_blocks_vanish(length, degree, k):
   assert largest(k_rows) > 0.01
 
 
-@pytest.mark.parametrize(("length", "degree", "k"), [(5, 3, 4), (6, 2, 3)])
-def test_the_six_blocks_are_within_appendix_k(length, degree, k):
-  built = built_for(length, degree, k)
-  blocks = flat_derivatives.surviving_blocks(built, np.asarray(all_bits(length))[::3])
+def test_the_six_blocks_are_within_appendix_k():
+  built = built_for(5, 3, 4)
+  blocks = flat_derivatives.surviving_blocks(built, np.asarray(all_bits(5))[::3])
   bounds = flat_derivatives.appendix_k(built)
   assert bounds.keys() == blocks.keys()
   matrices = {

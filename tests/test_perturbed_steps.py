@@ -45,7 +45,7 @@ def test_no_step_moves_further_than_its_bound(sigma):
     own = activations(built, bits)
     jacobian = softmax_jacobian(own.weights)
     plain = np.asarray(built(bits))
-    for _ in range(20):
+    for _ in range(8):
       other = moved(built, sigma, generator)
       found = activations(other, bits)
       F2, G2 = (other.params[name] for name in ("F", "G"))

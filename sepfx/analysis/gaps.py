@@ -86,7 +86,7 @@ def _key(records: Records, row: np.void) -> tuple:
 
 def _interval(name: str, values: np.ndarray) -> dict[str, float | None]:
   finite = values[np.isfinite(values)]
-  found = (np.nan,) * 6
+  found: tuple[float, ...] = (np.nan,) * 6
   if len(finite):
     ranked = (np.median(finite), np.min(finite), np.max(finite))
     found = (*student_interval(finite), *map(float, ranked))
@@ -115,9 +115,10 @@ def clustered_correlation(
 ) -> dict[str, float | None]:
   """`clustered` of `rank_correlation`, cut at -1 and 1."""
   found = clustered(rank_correlation, clusters, score, gap)
-  ends = {key: found[key] for key in ("rho_low", "rho_high") if key in found}
-  cut = {key: None if v is None else min(max(v, -1.0), 1.0) for key, v in ends.items()}
-  return {**found, **cut}
+  for key, value in found.items():
+    if value is not None:
+      found[key] = min(max(value, -1.0), 1.0)
+  return found
 
 
 def clustered(

@@ -48,7 +48,7 @@ def median_of(bounds: Bounds) -> Median:
   tail = (1 - CONFIDENCE) / 2
   k = int(np.sum(scipy.stats.binom.cdf(np.arange(trials), trials, 0.5) <= tail))
   low, high = (lower[k - 1], upper[trials - k]) if k else (np.nan, np.nan)
-  return Median(*(_finite(value) for value in (median, low, high)), _slow(bounds))
+  return Median(_finite(median), _finite(low), _finite(high), _slow(bounds))
 
 
 def _slow(bounds: Bounds) -> int:

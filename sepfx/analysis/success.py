@@ -363,8 +363,9 @@ def summarise_success(
   Returns:
     JSON values: `cells` (a fraction of successes for each cell), `critical` (a critical
     size for each series and length), `steepness` (by series, of its success curves at
-    all lengths, with the support for that), `growth` (by series); `floor` (length, size and its standard error, of
-    those that are known), `no_floor` (the other lengths of `floors`); and
+    all lengths, with the support for that), `growth` (by series); `floor` (length, size
+    and its standard error, of those that are known), `no_floor` (the other lengths of
+    `floors`); and
     `ratios`, how much the critical size of a series grows from each length to each
     larger one, where both are known. All with 95% intervals.
   """

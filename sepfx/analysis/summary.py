@@ -47,9 +47,9 @@ def summarise(
     `sepfx.analysis.passages.Mean` has, with the `resolution`, samples between two checks;
     `exponents`, one for each level and series; and `ratios`, for each level and cell
     whose trials share their keys with those of an earlier cell: its n divided by those of
-    that cell, trial by trial. All with 95% intervals. `fraction` is None for an absolute threshold, and the
-    `threshold` of an exponent or a ratio at a fraction is None. An exponent is `coarse`
-    where one of the means that it is over is.
+    that cell, trial by trial. All with 95% intervals. `fraction` is None for an absolute
+    threshold, and the `threshold` of an exponent or a ratio at a fraction is None. An
+    exponent is `coarse` where one of the means that it is over is.
   """
   cells, exponents, ratios = [], [], []
   names = series(records, (against,))

@@ -42,20 +42,18 @@ class Floor(NamedTuple):
 def stored_floors() -> tuple[Floor, ...]:
   """The floors that are stored; `python -m benchmarks.exhaustive_floor` found them."""
   path = importlib.resources.files("sepfx.theory") / "exhaustive_floor.csv"
-  with path.open(newline="") as file:
-    rows = csv.DictReader(file)
-    return tuple(
-      Floor(
-        row["function"],
-        int(row["sparsity"]),
-        float(row["bit_probability"]),
-        int(row["length"]),
-        int(row["size"]),
-        float(row["error"]),
-        int(row["trials"]),
-      )
-      for row in rows
+  return tuple(
+    Floor(
+      row["function"],
+      int(row["sparsity"]),
+      float(row["bit_probability"]),
+      int(row["length"]),
+      int(row["size"]),
+      float(row["error"]),
+      int(row["trials"]),
     )
+    for row in csv.DictReader(path.read_text().splitlines())
+  )
 
 
 def stored_floor(task: SparseBoolean) -> Floor | None:
@@ -140,7 +138,7 @@ def _count_agreeing(task: SparseBoolean, sizes: np.ndarray, rng) -> np.ndarray:
   return agreeing
 
 
-def _refuting(cube: np.ndarray, words: np.ndarray, labels: np.uint64) -> np.ndarray:
+def _refuting(cube: np.ndarray, words: np.ndarray, labels: np.ndarray) -> np.ndarray:
   """The samples whose labels no choice of the other bits gives, as words.
 
   Args:
