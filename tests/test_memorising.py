@@ -14,7 +14,7 @@ from sepfx import InvalidSetting
 from sepfx.analysis.memories import draw_memories, summarise_memories
 from sepfx.constructions import interpolator, memory_norms
 from sepfx.ensembles import Records
-from sepfx.tasks import QSTR, PointwiseQSTR
+from sepfx.tasks import QSTR, Custom, PointwiseQSTR
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 PRESET = ROOT / "experiments/flags/memorising.cfg"
@@ -25,13 +25,20 @@ SMALL = ("--lengths=4", "--sample_sizes=3,20", "--num_trials=2", "--token_dim=3"
 def test_one_label_of_each_prompt_is_seen():
   task = PointwiseQSTR(length=5, token_dim=3)
   planted = task.init(jax.random.key(0))
-  sample = task.sample(jax.random.key(1), planted, 4000)
+  with jax.debug_nans(True):  # those that are not seen are no error
+    sample = task.sample(jax.random.key(1), planted, 4000)
   labels = np.asarray(sample.labels)
   known = np.isfinite(labels)
   assert np.all(known.sum(axis=1) == 1)
   np.testing.assert_allclose(known.mean(axis=0), 0.2, atol=0.03)  # five standard errors
   whole = np.asarray(QSTR.label(task, planted, sample.tokens, sample.indices))
   np.testing.assert_array_equal(labels[known], whole[known])
+
+
+def test_best_constant_is_that_of_all_labels():
+  link = Custom(lambda tokens: tokens[..., 0, 0])  # of variance 1, which it does not say
+  task = PointwiseQSTR(length=3, token_dim=2, link=link)
+  assert task.best_constant_error() == pytest.approx(1.0, abs=0.03)
 
 
 def test_loss_is_the_pointwise_risk_and_has_a_gradient():

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -320,3 +321,67 @@ def test_a_digest_of_source_is_of_every_module(tmp_path):
     found.append(source_digest([tmp_path]))
   assert len(set(found)) == 3
   assert found[2] == found[3]
+
+
+COLUMNS = {"task": "str", "samples": "int", "outcome": "str"}
+
+
+def start_of(devices, precision):
+  """What a start leaves in config.json of what it ran on."""
+  return {"devices": devices, "matmul_precision": precision}
+
+
+@pytest.mark.parametrize(
+  ("starts", "words"),
+  [
+    ([start_of(["cpu:cpu"], "default")], []),
+    ([start_of(["cpu:cpu"] * 64, "default")], []),  # another number of them
+    ([{}], []),  # of a version that did not say
+    (
+      [start_of(["gpu:NVIDIA H100"] * 8, "default")],
+      ["begun with devices of kind gpu:NVIDIA H100 (now cpu:cpu)"],
+    ),
+    (
+      [start_of(["cpu:cpu"], "bfloat16")],
+      ["begun with matmul precision bfloat16 (now default)"],
+    ),
+    # Trials of all starts may stand there.
+    (
+      [start_of(["cpu:cpu"], "default"), start_of(["tpu:TPU v4"], "high"), {}],
+      [
+        "begun with devices of kind cpu:cpu, then tpu:TPU v4 (now cpu:cpu)",
+        "begun with matmul precision default, then high (now default)",
+      ],
+    ),
+  ],
+)
+def test_other_devices_and_another_precision_are_named(tmp_path, starts, words):
+  with RunDirectory(tmp_path) as directory:
+    directory.begin(SETTINGS, COLUMNS)
+    (own,) = directory.stored["starts"]
+    for name in ("devices", "matmul_precision"):
+      own.pop(name)
+    directory.stored["starts"] = [{**own, **start} for start in starts]
+    with warnings.catch_warnings(record=True) as heard:
+      warnings.simplefilter("always")
+      directory.begin(SETTINGS, COLUMNS)
+  said = [str(warning.message) for warning in heard]
+  assert len(said) == len(words)
+  assert all(word in text for word, text in zip(words, said, strict=True))
+
+
+def test_devices_and_precision_are_those_of_the_call(tmp_path):
+  with RunDirectory(tmp_path) as directory, jax.default_matmul_precision("highest"):
+    directory.begin(SETTINGS, COLUMNS, devices=jax.devices()[:1])
+  (start,) = json.loads((tmp_path / "config.json").read_text())["starts"]
+  assert start["devices"] == ["cpu:cpu"]
+  assert start["matmul_precision"] == "highest"
+
+
+def test_a_report_is_written_anew_and_does_not_warn(tmp_path):
+  with RunDirectory(tmp_path) as directory:
+    directory.begin(SETTINGS, {})
+    directory.stored["starts"][0]["matmul_precision"] = "bfloat16"
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      directory.begin(SETTINGS, {})

@@ -248,8 +248,11 @@ def test_as_many_codes_as_tokens_is_the_plain_task():
 )
 def test_impossible_codes_are_refused(codes, length, code_dim):
   task = QSTR(length=length, codes=codes, code_dim=code_dim)
-  with pytest.raises(InvalidSetting, match=f"code_dim: got {code_dim}"):
-    task.check_draw(jax.random.split(jax.random.key(0), 2))
+  keys = jax.random.split(jax.random.key(0), 2)
+  for looks_for_nans in (False, True):
+    refused = pytest.raises(InvalidSetting, match=f"code_dim: got {code_dim}")
+    with jax.debug_nans(looks_for_nans), refused:
+      task.check_draw(keys)
   QSTR(length=length, codes=codes).check_draw(jax.random.split(jax.random.key(0), 2))
 
 
