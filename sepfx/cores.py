@@ -57,8 +57,8 @@ def _quotas(root: pathlib.Path) -> Iterator[float]:
 def _upwards(mounted: pathlib.Path, path: str) -> Iterator[pathlib.Path]:
   """The directories of a control group and of all that it is in.
 
-  In a container the path may be the host's, of which only the last directory here, where
-  the container's own group is mounted, is there.
+  In a container the path may be the host's. Its own group is then where all are mounted,
+  which is the last of these.
   """
   parts = [part for part in path.split("/") if part not in ("", "..")]
   for depth in range(len(parts), -1, -1):

@@ -228,7 +228,7 @@ class Lanes:
     )
     refill = np.full(self.num_lanes, CONTINUE, np.int32)
     arguments = self._arguments((key_data, key_data), leaves, refill, 1)
-    with jax.debug_nans(False):  # under which nothing is donated
+    with jax.debug_nans(False):  # else nothing is donated: another program
       self._program = (
         jax.jit(sharded, donate_argnums=0).lower(self._shapes, *arguments).compile()
       )
@@ -260,7 +260,7 @@ class Lanes:
     Returns:
       The report, still being computed, on the devices.
     """
-    with jax.debug_nans(False):  # JAX would not say whose, see `with_nan`
+    with jax.debug_nans(False):  # JAX would not say in which lane, as `with_nan` does
       self._slots, report = self._program(
         self._held(), *self._arguments(key_data, leaves, refill, num_steps)
       )
