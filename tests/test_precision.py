@@ -237,10 +237,18 @@ def small_models():
 
 
 MODELS = small_models()
+# One of each kind; all of them together take ten seconds.
+QUICK = {"transformer", "minimal", "gru", "deterministic", "bag"}
 
 
 @pytest.mark.usefixtures("in_64_bits")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=() if QUICK & {*name.split()} else pytest.mark.slow)
+    for name in MODELS
+  ],
+)
 def test_a_model_has_the_type_of_its_inputs_and_parameters(name):
   """As flax's own layers: in 64 bits where inputs are, or its parameters."""
   model, task = MODELS[name]
@@ -263,9 +271,14 @@ def test_a_model_has_the_type_of_its_inputs_and_parameters(name):
   ("task", "model", "protocol"),
   [
     (QSTR(3, 2), small.Linear(), ONLINE),
-    (QSTR(3, 2), small.Linear(), ERM(watched="grad_norm")),
+    pytest.param(
+      *(QSTR(3, 2), small.Linear(), ERM(watched="grad_norm")), marks=pytest.mark.slow
+    ),
     (SparseBoolean(6, 2), OnBits(FeedForward((3,), num_outputs=2)), ONLINE),
-    (SparseBoolean(6, 2), OnBits(FeedForward((3,), num_outputs=2)), FIXED),
+    pytest.param(
+      *(SparseBoolean(6, 2), OnBits(FeedForward((3,), num_outputs=2)), FIXED),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_a_trial_alone_keeps_its_types(task, model, protocol):
