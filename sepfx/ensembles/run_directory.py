@@ -292,7 +292,7 @@ def _is_of_code(stored: Any) -> bool:
     return True
   if not isinstance(stored, dict) or type(stored.get("scheme")) is not int:
     return False
-  entries = [stored.get(name) for name in ("wholes", "parts", "packages")]
+  entries: list[Any] = [stored.get(name) for name in ("wholes", "parts", "packages")]
   if not all(isinstance(own, dict) for own in entries):
     return False
   *of_names, packages = entries
