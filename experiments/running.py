@@ -226,6 +226,7 @@ def recorded(
       keep_weights=request.keep_weights,
       probe=request.probe,
       notes=request.notes,
+      asked=None if search else {c.name: request.num_trials for c in request.own},
     )
   outgrown = files.outgrown_trials if files else []
   outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))

@@ -20,7 +20,8 @@ from absl import flags
 from sepfx import probes as probes_lib
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.probed import summarise_probes
-from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
+from sepfx.ensembles import Cell, Records, digests, grid, numbers_of_parameters
+from sepfx.ensembles.records import own_columns
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting, UnknownSetting, require
 from sepfx.models import has_field
@@ -203,7 +204,7 @@ def run(study: Study, chosen: Chosen) -> None:
   console = running.console()
   own = study.cells(chosen)
   asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]
-  probe = probes_lib.combined(asked, [cell.trial for cell in own])
+  probe = probes_lib.combined(asked, [cell.trial for cell in own], own_columns(own))
   others = [beside.read(path, study.settings, study.cells) for path in FLAGS.beside]
   with running.opened() as directory:
     whole, cells = chosen, own
@@ -258,6 +259,7 @@ def run(study: Study, chosen: Chosen) -> None:
       shown += tables.probes(means)
     summary = {**summary, "parameters": counts}
     directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    digests.seal(directory)
     for part in shown:
       console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)

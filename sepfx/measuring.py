@@ -22,15 +22,25 @@ from sepfx import cores, plotting, precision
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
 from sepfx.analysis import looks
-from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
+from sepfx.ensembles import (
+  Cell,
+  Records,
+  Result,
+  Watcher,
+  columns,
+  digests,
+  grid,
+  run,
+  trial_name,
+)
 from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.ensembles.programs import check_lanes
 from sepfx.ensembles.progress import Progress
-from sepfx.ensembles.records import probe_table, table
+from sepfx.ensembles.records import own_columns, probe_table, table
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import begun
 from sepfx.ensembles.viewers import LiveFigure
-from sepfx.ensembles.weights import Trained
+from sepfx.ensembles.weights import trained
 from sepfx.errors import Interrupted, InvalidSetting, require
 from sepfx.fingerprints import fingerprint, without_code
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
@@ -177,7 +187,8 @@ def measure(
     "seed": seed,
     "num_trials": num_trials,
   }
-  probe = probes_lib.combined(probes, [cell.trial for cell in cells])
+  trials = [cell.trial for cell in cells]
+  probe = probes_lib.combined(probes, trials, own_columns(cells))
   plan = _Plan(cells, settings, probe, keep_weights, lanes, devices, watchers, console)
   return _in_memory(plan) if directory is None else _recorded(plan, directory)
 
@@ -260,7 +271,7 @@ def _in_memory(plan: _Plan) -> Records:
     probe_table([(result.head, result.probes) for result in ended], types),
     plan.settings,
     {
-      result.name: Trained(result.cell.trial.model, result.params)
+      result.name: trained(result.cell.trial.model, result.params)
       for result in ended
       if result.params is not None
     },
@@ -290,6 +301,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
       probe=plan.probe,
       notes=plotting.notes_of(plan.cells),
       devices=plan.devices,
+      asked={cell.name: settings["num_trials"] for cell in plan.cells},
     )
     trials, rows = plan.trials, files.rows
     missing = [name for name in trials if name not in rows]
@@ -320,6 +332,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
         raise KeyboardInterrupt("stopped; the same call goes on from here") from None
     records = files.complete()
     plotting.write(there, records)
+    digests.seal(there)
     if (
       interrupts.requested
     ):  # too late for what was to be stopped, not for a loop of calls

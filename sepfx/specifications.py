@@ -6,17 +6,24 @@ the signature of what the name stands for, before anything is made of it.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from sepfx.errors import InvalidSetting, require
 
 _T = TypeVar("_T")
+
+# The only names that may be imported; None where all may.
+_ALLOWED: contextvars.ContextVar[Collection[str] | None] = contextvars.ContextVar(
+  "allowed", default=None
+)
 
 
 class Specification(NamedTuple):
@@ -174,15 +181,29 @@ def typed(specification: Specification, target: Callable, setting: str) -> dict[
   return values
 
 
+@contextlib.contextmanager
+def importing_only(names: Collection[str]) -> Iterator[None]:
+  """Within it `imported` takes these names alone: for texts that stand in a directory."""
+  token = _ALLOWED.set(names)
+  try:
+    yield
+  finally:
+    _ALLOWED.reset(token)
+
+
 def imported(name: str, setting: str, takes: str) -> Any:
   """Returns what "package.module:name" stands for.
 
   Raises:
-    InvalidSetting: if it cannot be imported.
+    InvalidSetting: if it cannot be imported, or may not be within `importing_only`.
   """
   module_name, separator, attribute = name.partition(":")
   if not separator:
     raise InvalidSetting(setting, name, takes)
+  allowed = _ALLOWED.get()
+  if allowed is not None and name not in allowed:
+    takes = "names that this call gives: what stands in a directory alone is not imported"
+    raise InvalidSetting(setting, name, f"{takes}. If you trust it, --classes={name}")
   try:
     return getattr(importlib.import_module(module_name), attribute)
   except (ImportError, AttributeError, ValueError) as error:
@@ -214,25 +235,76 @@ def described(own: Any) -> Mapping[str, Any]:
     if dataclasses.is_dataclass(value):
       value = described(value)
       whole = whole and "class" in value
-    elif not isinstance(value, bool | int | float | str | tuple | list | None):
+    elif not _is_plain(value):
       value, whole = repr(value), False
     fields[name] = value
-  name = f"{type(own).__module__}:{type(own).__qualname__}"
-  return {"class": name, "fields": fields} if whole else {"repr": repr(own)}
+  return (
+    {"class": qualified(type(own)), "fields": fields} if whole else {"repr": repr(own)}
+  )
 
 
-def rebuilt(description: Mapping[str, Any]) -> Any:
-  """Makes what `described` describes; None if it was not wholly described.
+def _is_plain(value: Any) -> bool:
+  """Whether it is JSON, with tuples for lists."""
+  if isinstance(value, tuple | list):
+    return all(map(_is_plain, value))
+  return isinstance(value, bool | int | float | str | None)
+
+
+def qualified(cls: type) -> str:
+  """The name of a class by which it can be imported, "module:QualName"."""
+  return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def class_names(description: Any) -> list[str]:
+  """Names of all classes in what `described` returned.
 
   Raises:
-    InvalidSetting: if its class cannot be imported.
+    ValueError: if it is of another form.
   """
+  if not isinstance(description, Mapping):
+    raise ValueError("no description of a model")
+  if "class" not in description:
+    return []
+  name, fields = description["class"], description.get("fields")
+  if not (isinstance(name, str) and isinstance(fields, Mapping)):
+    raise ValueError("no description of a model")
+  inner = [own for own in fields.values() if isinstance(own, Mapping)]
+  return list(dict.fromkeys([name, *(n for own in inner for n in class_names(own))]))
+
+
+def rebuilt(description: Mapping[str, Any], known: Mapping[str, type]) -> Any:
+  """Makes what `described` describes; None if it was not wholly described.
+
+  Args:
+    description: such as a file has it.
+    known: the classes that may be made, by their `qualified` names. Nothing is imported.
+
+  Raises:
+    InvalidSetting: if one of its classes is not known; none is made then.
+    ValueError: if it is of another form, or the class does not take these fields.
+  """
+  missing = [name for name in class_names(description) if name not in known]
+  takes = f"a description of {', '.join(known)}"
+  require(not missing, "model", ", ".join(missing), takes)
+  return _rebuilt(description, known)
+
+
+def _rebuilt(description: Mapping[str, Any], known: Mapping[str, type]) -> Any:
   if "class" not in description:
     return None
-  cls = imported(description["class"], "model", "a class that can be imported")
+  cls = known[description["class"]]
   fields = {}
   for name, value in description["fields"].items():
+    if name not in fields_of(cls):
+      raise ValueError(f"{cls.__name__} has no field {name!r}")
     if isinstance(value, Mapping):
-      value = rebuilt(value)
-    fields[name] = tuple(value) if isinstance(value, list) else value
-  return cls(**fields)
+      value = _rebuilt(value, known)
+    fields[name] = _with_tuples(value)
+  try:
+    return cls(**fields)
+  except (TypeError, AttributeError) as error:
+    raise ValueError(f"{cls.__name__} does not take these fields ({error})") from error
+
+
+def _with_tuples(value: Any) -> Any:
+  return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

@@ -23,6 +23,14 @@ from sepfx.training import Seeds, Trial
 # Of a cell's name: files are called after it, and 255 are what file systems take.
 _MOST_LETTERS = 220
 
+# Texts that pandas takes for a missing value when it reads a table.
+_MISSING = frozenset(
+  (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
+    "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+  )
+)  # fmt: skip
+
 TASK_DRAWS = ("per_trial", "shared")
 
 
@@ -130,7 +138,7 @@ def grid(
 
   Raises:
     InvalidSetting: for an axis without values or with one twice; a name that is too
-      long for a file; a model that does not map the task's inputs to its outputs; an
+      long for a file, cannot be printed or is read as a missing value; a model that does not map the task's inputs to its outputs; an
       optimizer that needs more than gradients; a threshold that the best constant
       already meets; cells of the same name.
   """
@@ -155,6 +163,8 @@ def grid(
       k: v if isinstance(v, int | float | str) else specifications.canonical(v)
       for k, v in own.items()
     }
+    for name, value in {**trial.coordinates, **own}.items():
+      _check_text(name, value, chosen[name] if name in own else value)
     cells.append(Cell(trial, own, task_draw))
     takes = "a shorter description: give the model a name, as in Model(name='mine')"
     fits = len(urllib.parse.quote(cells[-1].name)) <= _MOST_LETTERS
@@ -169,6 +179,21 @@ def grid(
       takes = "models with different names: give one a name, as in Model(name='mine')"
       raise InvalidSetting("model", cell.coordinates["model"], takes)
   return cells
+
+
+def _check_text(name: str, value: Any, given: Any) -> None:
+  """Refuses what a table would not give back.
+
+  Args:
+    name: of the axis.
+    value: as records have it.
+    given: what it stands for.
+  """
+  for text in (name, specifications.canonical(value)):
+    takes = "letters that can be printed, no control characters"
+    require(text.isprintable(), ascii(name)[1:-1], value, takes)
+  missing = isinstance(given, str) and value in _MISSING
+  require(not missing, name, value, "a text that pandas does not read as a missing value")
 
 
 def _alike(cells: Sequence[Cell]) -> list[Cell]:

@@ -125,7 +125,8 @@ class Checkpoints:
     """Returns the states last saved of these cells' trials, in NumPy.
 
     A checkpoint that is damaged, or of another run, is set aside with a warning, and the
-    one before it read.
+    one before it read. A state of another form than its trial's is left out with a
+    warning: that trial starts anew.
     """
     if hosts.is_primary():
       self._set_unusable_aside()
@@ -150,15 +151,21 @@ class Checkpoints:
         restored = checkpointer.restore(
           plain / "states", args=ocp.args.StandardRestore(template)
         )
-      return _states(groups, restored["lanes"], cells)
-    except Exception as error:  # undamaged, but another form of state: of many kinds
+    except Exception as error:  # undamaged, but orbax cannot read it: of many kinds
       if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         raise
       warnings.warn(
-        f"{path} is of other versions or another budget, its trials start anew: {error}",
-        stacklevel=2,
+        f"{path} is of other versions, its trials start anew: {error}", stacklevel=2
       )
       return {}
+    states, others = _states(groups, restored["lanes"], cells)
+    if others:
+      warnings.warn(
+        f"{path} has states of other versions or another budget, these trials start "
+        f"anew: {', '.join(others)}",
+        stacklevel=2,
+      )
+    return states
 
   def _numbers(self) -> list[int]:
     """Numbers of the checkpoints that were written to their ends, ascending."""
@@ -233,11 +240,11 @@ def _checkpointer() -> ocp.Checkpointer:
 
 @contextlib.contextmanager
 def _plain(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A path to the same directory without `*`, `?` and `[`.
+  """A path to the same directory in UTF-8, without `*`, `?` and `[`.
 
-  orbax looks for its files by patterns that begin with the path.
+  orbax looks for its files by patterns that begin with the path, and keeps that in JSON.
   """
-  if glob.escape(str(path)) == str(path):
+  if glob.escape(str(path)) == str(path) and str(path).isprintable():
     yield path
     return
   with tempfile.TemporaryDirectory(prefix="sepfx-") as directory:
@@ -248,21 +255,22 @@ def _plain(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _states(
   groups: Sequence[dict], lanes: Sequence[dict], cells: Sequence[Cell]
-) -> dict[TrialOf, State]:
-  """The states of these cells' trials; raises ValueError if one is of another form."""
+) -> tuple[dict[TrialOf, State], list[str]]:
+  """The states of these cells' trials, and the names of those of another form."""
   shapes = {cell.name: cell.trial.state_shapes() for cell in cells}
   states: dict[TrialOf, State] = {}
+  others: list[str] = []
   for group, saved in zip(groups, lanes, strict=True):
     for lane, trial in enumerate(group["trials"]):
       if trial is None or trial[0] not in shapes:  # idle; or nobody asks for it today
         continue
-      shape = shapes[trial[0]]
+      wanted, structure = jax.tree.flatten(shapes[trial[0]])
       leaves = [leaf[lane] for leaf in saved["leaves"]]
-      for leaf, wanted in zip(leaves, jax.tree.leaves(shape), strict=True):
-        if leaf.shape != wanted.shape:
-          raise ValueError(f"an array has shape {leaf.shape}, not {wanted.shape}")
-      states[trial[0], trial[1]] = jax.tree.unflatten(jax.tree.structure(shape), leaves)
-  return states
+      if [(a.shape, a.dtype) for a in leaves] == [(a.shape, a.dtype) for a in wanted]:
+        states[trial[0], trial[1]] = jax.tree.unflatten(structure, leaves)
+      else:
+        others.append(f"{trial[0]}/trial={trial[1]}")
+  return states, others
 
 
 def _digests(path: pathlib.Path) -> str:

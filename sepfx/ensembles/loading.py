@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sepfx.ensembles import weights
+from sepfx.ensembles import digests, weights
 from sepfx.ensembles.agreement import contradiction_alone
-from sepfx.ensembles.reading import read_csv, read_curves, refused
-from sepfx.ensembles.records import TYPES, Columns, Records, parse_row, parse_value, table
-from sepfx.ensembles.run_directory import CONFIG, read_config
-from sepfx.ensembles.stored_trials import CURVES, PROBES, TRIALS, coordinates
+from sepfx.ensembles.cells import cell_name
+from sepfx.ensembles.completeness import check_files, missing
+from sepfx.ensembles.reading import (
+  read_csv,
+  read_curve,
+  read_curves,
+  read_own_probes,
+  read_probes,
+  refused,
+)
+from sepfx.ensembles.records import (
+  TYPES,
+  Columns,
+  Records,
+  parse_row,
+  parse_value,
+  probe_table,
+  table,
+)
+from sepfx.ensembles.run_directory import (
+  CONFIG,
+  CURVES,
+  ENDED,
+  PROBES,
+  SUMMARY,
+  TRIALS,
+  read_config,
+)
+from sepfx.ensembles.stored_trials import coordinates
+from sepfx.ensembles.trusted import known_classes
 from sepfx.errors import InvalidSetting
 
 # Types of the columns of the first layout, which did not write them down.
@@ -21,52 +49,178 @@ _TEXT = ("task", "model", "outcome")
 _NUMBERS = ("threshold", "accuracy", "risk")
 
 
-def load(directory: str | os.PathLike) -> Records:
-  """Reads the directory of a complete run.
+def load(directory: str | os.PathLike, *, classes: Iterable[type] = ()) -> Records:
+  """Reads the directory of a run.
+
+  Nothing that is named there is imported or called but modules of this package's own
+  classes, and of those that the caller names.
 
   Args:
     directory: `--output_dir` of a study, or `directory` of a call of `sepfx.measure`.
+    classes: classes of one's own that modules may be made of, as in
+      `sepfx.load("runs/mine", classes=[Mixer])`.
 
   Returns:
     Its records. `load(...).table` is what pandas reads; `models` has, for runs with
-    `--keep_weights`, each trial's module with its weights.
+    `--keep_weights`, each trial's module with its weights. Of a run that has not ended
+    they are of the trials that have: `complete` is False, and `missing` is the number of
+    the others.
 
   Raises:
-    InvalidSetting: if it is not the directory of a complete run, a file is damaged, or a
-      row contradicts its trial's curve.
+    InvalidSetting: if it is not the directory of a run, or a file of it is not as the run
+      wrote it; for what is no class in `classes`, or two of one name.
   """
+  known = known_classes(classes)
   path = pathlib.Path(directory)
-  if not (path / "summary.json").exists():  # is written last
-    there = (path / CONFIG).exists()
-    why = (
-      "its run has not ended: give its command or call again"
-      if there
-      else "no run is there"
-    )
-    takes = f"the directory of a complete run ({why})"
-    raise InvalidSetting("directory", str(directory), takes)
   try:
+    if not (path / CONFIG).exists():
+      there = (path / TRIALS).exists()
+      why = f"its {CONFIG} is gone: put a copy back" if there else "no run is there"
+      raise ValueError(why)
     config = read_config(path / CONFIG)
-    names, *lines = read_csv(path / TRIALS) or [[]]
-    stored = config.get("columns", {})
-    types = {name: TYPES[stored[name]] if stored else _type(name) for name in names}
-    rows = [_row(path / TRIALS, k, own, types) for k, own in enumerate(lines, start=2)]
-    curves = read_curves(path / CURVES)
-    probes = _read_probes(path / PROBES, types)
+    proven = digests.check(path, config)
+    complete = proven or (path / SUMMARY).exists()
+    found = _whole(path, config) if complete else _so_far(path, config)
     records = Records(
-      table(rows, types),
-      coordinates(types),
-      curves,
-      probes,
+      table(found.rows, found.types),
+      coordinates(found.types),
+      found.curves,
+      found.probes,
       config["settings"],
-      weights.Kept(path, list(curves)),
+      weights.Kept(path, list(found.curves), known=known),
       config.get("notes", {}),
+      complete,
+      0 if complete else missing(config, _ended(found, config)),
     )
-    _check(records, path / TRIALS)
+    if complete:
+      _check(records, path / TRIALS)
+    if complete and not proven:
+      check_files(records, path, config)
   except (OSError, ValueError, KeyError) as error:
-    takes = f"the directory of a complete run ({error})"
+    takes = f"the directory of a run ({error})"
     raise InvalidSetting("directory", str(directory), takes) from error
   return records
+
+
+class _Found(NamedTuple):
+  """What was read.
+
+  Attributes:
+    types: of the columns.
+    rows: in their order.
+    curves: by the trial's name.
+    probes: as a table.
+  """
+
+  types: dict[str, type]
+  rows: list[tuple]
+  curves: dict[str, np.ndarray]
+  probes: np.ndarray | None
+
+
+def _whole(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
+  """The files of a complete run."""
+  header, *lines = read_csv(path / TRIALS) or [[]]
+  stored = list(config.get("columns", {}))
+  if stored and header != stored:
+    raise refused(path / TRIALS, f"the header {','.join(stored)}", 1, header)
+  types = _types(path / TRIALS, header, config)
+  rows = [_row(path / TRIALS, k, own, types) for k, own in enumerate(lines, start=2)]
+  probes = _read_probes(path / PROBES, types)
+  return _Found(types, rows, read_curves(path / CURVES), probes)
+
+
+def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
+  """The trials of a run that lasts, or was stopped, of which all is there."""
+  content = (path / TRIALS).read_bytes() if (path / TRIALS).exists() else b""
+  content = content[: content.rfind(b"\n") + 1]  # the last line may be cut short
+  header, *lines = read_csv(path / TRIALS, content) or [list(config.get("columns", {}))]
+  types = _types(path / TRIALS, header, config)
+  curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
+  latest = {}
+  for file in path.glob(f"{ENDED}/*.npy"):
+    if (curve := read_curve(file)) is not None:
+      latest[urllib.parse.unquote(file.stem)] = curve
+  probes = read_probes(path / PROBES, types) if (path / PROBES).exists() else {}
+  for file in path.glob(f"{ENDED}/*.json"):
+    if (values := read_own_probes(file)) is not None:
+      probes[urllib.parse.unquote(file.stem)] = values
+  found = _Found(types, [], {}, None)
+  heads = []
+  for name, (first, rows) in _grouped(path / TRIALS, lines, types).items():
+    curve = latest.get(name, curves.get(name))
+    if curve is None:
+      continue
+    progress = (curve.dtype.names or ("",))[0]
+    owns = [dict(zip(types, row, strict=True)) for row in rows]
+    spent = [own.get(progress) for own in owns if own["outcome"] == "censored"]
+    if name in latest and spent and None not in spent:
+      # It may be of a run with a larger budget, stopped before its rows were there.
+      curve = curve[curve[progress] <= min(spent)]
+    for number, own in enumerate(owns, start=first):
+      _check_row(path / TRIALS, number, own, curve)
+    found.rows.extend(rows)
+    found.curves[name] = curve
+    heads.append((rows[0][: len(coordinates(types)) + 1], probes.get(name)))
+  return found._replace(probes=probe_table(heads, types))
+
+
+def _grouped(
+  path: pathlib.Path, lines: Sequence[Sequence[str]], types: Columns
+) -> dict[str, tuple[int, list[tuple]]]:
+  """Rows of trials as they were appended, with the line that each trial's begin at.
+
+  A trial that ran again has its latest rows last. The last trial may have been cut short.
+  """
+  groups: list[tuple[str, int, list[tuple]]] = []
+  columns = list(types)
+  level = columns.index("threshold") if "threshold" in columns else None
+  for number, fields in enumerate(lines, start=2):
+    row = _row(path, number, fields, types)
+    name = _name(row, types)
+    before = groups[-1][2] if groups and groups[-1][0] == name else None
+    if before is not None and level is not None and row[level] < before[-1][level]:
+      before.append(row)
+    else:
+      groups.append((name, number, [row]))
+  most = max((len(rows) for _, _, rows in groups), default=0)
+  if groups and len(groups[-1][2]) < most:
+    groups.pop()
+  found: dict[str, tuple[int, list[tuple]]] = {}
+  for name, first, rows in groups:
+    if name in found and all(row[-1] != "censored" for row in found[name][1]):
+      line = [str(value) for value in rows[0]]
+      raise refused(path, "each trial once", first, line)
+    found[name] = first, rows
+  return found
+
+
+def _ended(found: _Found, config: Mapping[str, Any]) -> dict[str, set[int]]:
+  """Indices of the trials that need not run again, by the cell's name."""
+  budgets = config.get("budgets", {})
+  ended: dict[str, set[int]] = {}
+  outgrown: dict[str, set[int]] = {}
+  for row in found.rows:
+    cell, _, trial = _name(row, found.types).rpartition("/trial=")
+    again = row[-1] == "censored" and row[-2] < budgets.get(cell, 0)
+    (outgrown if again else ended).setdefault(cell, set()).add(int(trial))
+  return {cell: own - outgrown.get(cell, set()) for cell, own in ended.items()}
+
+
+def _name(row: Sequence[Any], types: Columns) -> str:
+  values = dict(zip(types, row, strict=True))
+  return cell_name({name: values[name] for name in (*coordinates(types), "trial")})
+
+
+def _types(
+  path: pathlib.Path, header: Sequence[str], config: Mapping[str, Any]
+) -> dict[str, type]:
+  """Types of these columns."""
+  stored = config.get("columns", {})
+  known = all(name in stored for name in header) if stored else len(set(header)) > 4
+  if not (known and "trial" in header and header[-1] == "outcome"):
+    raise refused(path, f"the header {','.join(stored) or 'of a run'}", 1, header)
+  return {name: TYPES[stored[name]] if stored else _type(name) for name in header}
 
 
 def _row(path: pathlib.Path, number: int, fields: Sequence[str], types: Columns) -> tuple:
@@ -90,18 +244,29 @@ def _check(records: Records, path: pathlib.Path) -> None:
       raise refused(path, takes, number, fields)
     if name not in records.all_curves:
       raise refused(path, "rows of trials that have a curve", number, fields)
-    if says := contradiction_alone(records.all_curves[name], own):
-      takes = f"what follows from the trial's curve, which says {says}"
-      raise refused(path, takes, number, fields)
+    _check_row(path, number, own, records.all_curves[name])
     seen.add(name)
     before, last = name, threshold
 
 
+def _check_row(
+  path: pathlib.Path, number: int, own: Mapping[str, Any], curve: np.ndarray
+) -> None:
+  """Refuses a row that its trial's curve contradicts."""
+  if says := contradiction_alone(curve, own):
+    takes = f"what follows from the trial's curve, which says {says}"
+    raise refused(path, takes, number, [str(value) for value in own.values()])
+
+
 def _read_probes(path: pathlib.Path, types: Columns) -> np.ndarray | None:
+  """The table of a complete run, as it stands."""
   if not path.exists():
     return None
   names, *lines = read_csv(path) or [[]]
-  own = {name: types.get(name, float) for name in names}
+  heads = (*coordinates(types), "trial")
+  if tuple(names[: len(heads)]) != heads or len(set(names)) < len(names):
+    raise refused(path, f"a header that begins with {','.join(heads)}", 1, names)
+  own = {name: types[name] if name in heads else float for name in names}
   rows = []
   for number, fields in enumerate(lines, start=2):
     try:

@@ -25,6 +25,11 @@ def columns(cells: Sequence[Cell]) -> dict[str, type]:
   return {**found, "trial": int, **cells[0].trial.columns}
 
 
+def own_columns(cells: Sequence[Cell]) -> set[str]:
+  """Names of the columns that say which trial a row is of."""
+  return {"trial", *(name for cell in cells for name in cell.coordinates)}
+
+
 def _common(one: type, other: type) -> type:
   if one is other:
     return one
@@ -144,6 +149,8 @@ class Records:
     models: model and weights of a trial by its name; empty if they were not kept.
     notes: numbers of cells that who measures wants beside them: under a name of their
       own, by the cell's name.
+    complete: whether the run has ended.
+    missing: how many of its trials have not; None if that is not known.
   """
 
   table: np.ndarray
@@ -155,6 +162,8 @@ class Records:
   notes: Mapping[str, Mapping[str, float]] = dataclasses.field(
     default_factory=dict, repr=False
   )
+  complete: bool = True
+  missing: int | None = 0
 
   def curves(self, **coordinates: Any) -> list[np.ndarray]:
     """Returns the curves of the trials with these coordinates, in the records' order.

@@ -28,6 +28,16 @@ from sepfx.errors import InvalidSetting
 # Whose versions each start notes.
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 CONFIG = "config.json"
+# Is written last of all, and says that a run is complete.
+SUMMARY = "summary.json"
+# Then what proves that the run's files are whole: `sepfx.ensembles.digests`.
+DIGESTS = "digests.json"
+# What a run leaves of its trials, and the files of those that ended since it was last
+# complete: see `sepfx.ensembles.trial_files`.
+TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
+ENDED = "checkpoints"
+# Entries of config.json that are numbers by the cell's name.
+_OF_CELLS = ("parameters", "trials", "budgets")
 _LOCK = ".lock"
 # Begins the name of a file that stands in a directory for the moment in which several
 # processes look whether they share it.
@@ -91,10 +101,13 @@ class RunDirectory:
   def write(self, name: str, content: bytes | str) -> None:
     """Writes a file so that a reader, or a crash, sees all of it or the old one.
 
+    Digests of what stands there go away first, and a config.json that was deleted comes
+    back.
+
     Raises:
       OSError: if it cannot be written, or the directory is no longer this run's.
     """
-    self.check_held()
+    self.change(name)
     write_whole(self.path / name, content)
 
   def append(self, name: str, text: str) -> None:
@@ -103,7 +116,7 @@ class RunDirectory:
     Raises:
       OSError: as `write`.
     """
-    self.check_held()
+    self.change(name)
     path = self.path / name
     with naming(path), open(path, "ab") as file:
       file.write(text.encode())
@@ -116,9 +129,22 @@ class RunDirectory:
     Raises:
       OSError: if that fails, or the directory is no longer ours.
     """
-    self.check_held()
+    self.change(name)
     if (self.path / name).exists():
       remove(self.path / name)
+
+  def change(self, name: str) -> None:
+    """What comes before a file of the directory is changed in any way.
+
+    Raises:
+      OSError: as `write`.
+    """
+    self.check_held()
+    if name != DIGESTS and (self.path / DIGESTS).exists():
+      remove(self.path / DIGESTS)
+    lost = self.stored is not None and not (self.path / CONFIG).exists()
+    if name != CONFIG and lost:  # by somebody's hand: without it nothing can be read
+      self._write_config()
 
   def check_held(self) -> None:
     """Raises OSError if the directory was removed or moved since it was opened.
@@ -188,7 +214,11 @@ class RunDirectory:
       **(of_cells or {}),
       "starts": [*starts, here],
     }
-    self.write(CONFIG, json.dumps(self.stored, indent=2) + "\n")
+    self.change(CONFIG)
+    self._write_config()
+
+  def _write_config(self) -> None:
+    write_whole(self.path / CONFIG, json.dumps(self.stored, indent=2) + "\n")
 
   def _read_config(self) -> dict[str, Any] | None:
     path = self.path / CONFIG
@@ -202,6 +232,9 @@ class RunDirectory:
     others = sorted(name for name in names if not name.startswith(SHARED))
     if others:
       takes = f"an empty directory or one with a config.json; this one has {others[0]}"
+      if not names.isdisjoint((TRIALS, CURVES, ENDED)):
+        takes += ". If a run wrote it, put a copy of its config.json back; or move all of "
+        takes += "it away, and the trials run again"
       raise InvalidSetting("output_dir", str(self.path), takes)
     return None
 
@@ -282,6 +315,9 @@ def _wrong_part(stored: Any) -> str:
     and all(kind in list(TYPES) for kind in columns.values()),
     "layout": type(stored.get("layout", 1)) is int,
     "code": _is_of_code(stored.get("code")),
+    **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},
+    "notes": isinstance(notes := stored.get("notes", {}), dict)
+    and all(map(_is_of_cells, notes.values())),
   }
   return next((name for name, is_proper in proper.items() if not is_proper), "")
 
@@ -303,6 +339,13 @@ def _is_of_code(stored: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
   return isinstance(value, str)
+
+
+def _is_of_cells(numbers: Any) -> bool:
+  """Whether it is numbers by names."""
+  return isinstance(numbers, dict) and all(
+    isinstance(value, int | float) for value in numbers.values()
+  )
 
 
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:

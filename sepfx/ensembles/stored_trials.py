@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sepfx import specifications
-from sepfx.ensembles import weights
+from sepfx.ensembles import digests, weights
 from sepfx.ensembles.agreement import contradiction
 from sepfx.ensembles.cells import Cell, cell_name
 from sepfx.ensembles.reading import (
@@ -25,11 +25,16 @@ from sepfx.ensembles.reading import (
   refused,
 )
 from sepfx.ensembles.records import TYPES, Columns, columns, parse_row, trial_name
-from sepfx.ensembles.run_directory import RunDirectory, free_name, set_aside
-
-TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
-# The files of trials that ended since the run was last complete.
-ENDED = "checkpoints"
+from sepfx.ensembles.run_directory import (
+  CURVES,
+  ENDED,
+  PROBES,
+  TRIALS,
+  RunDirectory,
+  free_name,
+  remove,
+  set_aside,
+)
 
 # A cell's name and a trial's index.
 _Key = tuple[str, int]
@@ -65,8 +70,10 @@ class StoredTrials:
 
     Raises:
       InvalidSetting: if a file is malformed, or not this grid's; or a row contradicts its
-        trial's curve.
+        trial's curve, or a file is not what the digests of a complete run say.
     """
+    if directory.stored is not None:
+      digests.check(directory.path, directory.stored, may_lack=True)
     self._directory, self._cells, self._added = directory, cells, added
     self._only_read = only_read
     self._new_names = self._names_with_axes()
@@ -108,6 +115,7 @@ class StoredTrials:
     is written after it.
     """
     path = self._directory.path
+    self._directory.change(CURVES)
     if (path / CURVES).exists():
       curves = read_curves(path / CURVES)
       renamed = {self._renamed(name): curve for name, curve in curves.items()}
@@ -123,9 +131,10 @@ class StoredTrials:
       name = self._renamed(urllib.parse.unquote(each.stem))
       each.replace(path / of_ended(name, each.suffix[1:]))
     for name, each in self._weight_files().items():
-      target = path / weights.path_of(self._renamed(name))
-      target.parent.mkdir(parents=True, exist_ok=True)
-      each.replace(target)
+      new = self._renamed(name)
+      if new != name:
+        self._directory.write(weights.path_of(new), weights.renamed(path, name, new))
+        remove(each)
 
   def _weight_files(self) -> dict[str, pathlib.Path]:
     """Files of weights by the names that their trials had."""
@@ -272,8 +281,12 @@ class StoredTrials:
 
 def outgrown(cell: Cell, rows: Sequence[tuple]) -> bool:
   """Whether today's budget is larger than the one that a trial was censored at."""
-  budget = cell.trial.progress[1] * cell.trial.protocol.num_checks
-  return any(row[-1] == "censored" and row[-2] < budget for row in rows)
+  return any(row[-1] == "censored" and row[-2] < budget_of(cell) for row in rows)
+
+
+def budget_of(cell: Cell) -> int:
+  """What a trial that is censored has spent, in what its curve is drawn against."""
+  return cell.trial.progress[1] * cell.trial.protocol.num_checks
 
 
 def of_ended(name: str, ending: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from sepfx.ensembles import own_code, weights
 from sepfx.ensembles.cells import Cell, numbers_of_parameters
+from sepfx.ensembles.completeness import missing
 from sepfx.ensembles.records import (
   Records,
   Result,
@@ -27,20 +29,26 @@ from sepfx.ensembles.records import (
   table,
   trial_name,
 )
-from sepfx.ensembles.run_directory import RunDirectory, remove
-from sepfx.ensembles.stored_trials import (
+from sepfx.ensembles.run_directory import (
   CURVES,
   ENDED,
   PROBES,
+  SUMMARY,
   TRIALS,
+  RunDirectory,
+  remove,
+)
+from sepfx.ensembles.stored_trials import (
   StoredTrials,
   archive,
+  budget_of,
   coordinates,
   csv_text,
   of_ended,
   outgrown,
 )
 from sepfx.ensembles.watchers import Watcher
+from sepfx.errors import require
 from sepfx.training import Probe
 
 
@@ -55,6 +63,7 @@ def begun(
   probe: Probe | None = None,
   notes: Mapping[str, Mapping[str, float]] | None = None,
   devices: Sequence[jax.Device] | None = None,
+  asked: Mapping[str, int] | None = None,
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
 
@@ -66,24 +75,56 @@ def begun(
     probe: what is measured of each trial when it has ended.
     notes: numbers for `Records.notes`.
     devices: where trials run; None for all of the default platform.
+    asked: how many trials of a cell there are to be, by the cell's name; None if that is
+      not known yet.
 
   Raises:
-    InvalidSetting: as `TrialFiles`, and if what stands there ran other code of a user's
-      own.
+    InvalidSetting: as `TrialFiles`; for cells whose names differ in case alone; if what
+      stands there ran other code of a user's own.
   """
   code = own_code.checked(directory, settings, cells, probe)
+  _check_case(directory, cells)
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
-  of_cells = {"parameters": parameters, "notes": notes or {}, "code": code}
+
+  def begin(recorded: Mapping[str, set[int]]) -> None:
+    trials = {
+      cell.name: len(recorded.get(cell.name, set()) | set(range(asked.get(cell.name, 0))))
+      for cell in (cells if asked is not None else ())
+    }
+    if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
+      directory.discard(SUMMARY)  # before config.json asks for what is not there
+    of_cells = {
+      "parameters": parameters,
+      "notes": notes or {},
+      "trials": trials,
+      "budgets": {cell.name: budget_of(cell) for cell in cells},
+      "code": code,
+    }
+    directory.begin(settings, types, of_cells, devices)
+
   is_new = directory.stored is None
   if is_new:  # first of all: a directory with records alone would be refused
-    directory.begin(settings, types, of_cells, devices)
+    begin({})
   files = TrialFiles(
     directory, cells, added=added, probed=probed, keep_weights=keep_weights
   )
   if not is_new:  # last: what is there has been given today's names by now
-    directory.begin(settings, types, of_cells, devices)
+    begin(files.recorded)
   return files
+
+
+def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
+  """Refuses cells whose files would be one where letters' case does not count."""
+  before = set((directory.stored or {}).get("parameters", ()))
+  seen: dict[str, str] = {}
+  for cell in sorted(cells, key=lambda cell: cell.name not in before):
+    plain = unicodedata.normalize("NFC", cell.name.casefold())
+    other = seen.setdefault(plain, cell.name)
+    takes = f"names that differ in more than case from those of {other}: files are called "
+    takes += "after them, and some file systems take both for one"
+    fits = other == cell.name or cell.name in before
+    require(fits, "model", cell.name, takes)
 
 
 class Contradiction(Exception):
@@ -147,6 +188,15 @@ class TrialFiles(Watcher):
     }
 
   @property
+  def recorded(self) -> dict[str, set[int]]:
+    """Indices of the trials that need not run again for their rows, by the cell's name."""
+    found: dict[str, set[int]] = {}
+    for (cell, k), rows in self._rows.items():
+      if not outgrown(self._cells[cell], rows):
+        found.setdefault(cell, set()).add(k)
+    return found
+
+  @property
   def outgrown_trials(self) -> list[tuple[str, int]]:
     """Name and index of the trials that were censored before today's budget was spent."""
     return [
@@ -205,7 +255,7 @@ class TrialFiles(Watcher):
     the order in which trials ended; curves move into `curves.npz`, probes into
     `probes.csv`.
     """
-    records = self._records(self._order)
+    records = self._records(self._order, complete=True)
     self._directory.write(CURVES, archive(records.all_curves))
     if records.probes is not None:
       probe_rows = [records.probes.dtype.names, *records.probes.tolist()]
@@ -222,14 +272,18 @@ class TrialFiles(Watcher):
     Without those that a larger budget brings back.
     """
     order = self._order
-    return self._records(
-      [key for key in order if not outgrown(self._cells[key[0]], self._rows[key])]
-    )
+    ended = [
+      key for key in order if not outgrown(self._cells[key[0]], self._rows[key])
+    ]
+    return self._records(ended, complete=False)
 
-  def _records(self, order: Sequence[tuple[str, int]]) -> Records:
+  def _records(self, order: Sequence[tuple[str, int]], *, complete: bool) -> Records:
     names = [trial_name(self._cells[cell], k) for cell, k in order]
     heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
     probes = [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)]
+    modules = {
+      n: self._cells[cell].trial.model for n, (cell, _) in zip(names, order, strict=True)
+    }
     stored = self._directory.stored or {}
     return Records(
       table((row for key in order for row in self._rows[key]), self._types),
@@ -237,8 +291,10 @@ class TrialFiles(Watcher):
       {name: self._curves[name] for name in names},
       probe_table(probes, self._types),
       stored.get("settings", {}),
-      weights.Kept(self._directory.path, names),
+      weights.Kept(self._directory.path, names, modules=modules),
       stored.get("notes", {}),
+      complete,
+      0 if complete else missing(stored, self.recorded),
     )
 
   @property

@@ -7,7 +7,7 @@ runs in a program of its own, once for each trial, and changes nothing of the tr
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -84,7 +84,9 @@ def build(text: str) -> Probe:
 
 
 def combined(
-  probes: str | Probe | Iterable[str | Probe], trials: Sequence[Trial]
+  probes: str | Probe | Iterable[str | Probe],
+  trials: Sequence[Trial],
+  columns: Collection[str] = (),
 ) -> Probe | None:
   """Returns all probes as one, after checking each on every trial.
 
@@ -93,13 +95,14 @@ def combined(
   Args:
     probes: specifications or functions; one may stand for a sequence of one.
     trials: those that they are to measure.
+    columns: of the records, which no value may be called like.
 
   Returns:
     None if there are none.
 
   Raises:
     InvalidSetting: for a probe that fails on a trial or gives what are no scalars, and
-      for a name of a value that two probes have.
+      for a name of a value that two probes or a column have, or that cannot be printed.
   """
   given = [probes] if isinstance(probes, str) or callable(probes) else list(probes)
   each = {_name(own): build(own) if isinstance(own, str) else own for own in given}
@@ -111,7 +114,7 @@ def combined(
     structure = jax.tree.structure(trial)
     if structure not in checked:
       checked.add(structure)
-      _check(each, trial)
+      _check(each, trial, columns)
 
   def all_of_them(trial, params, world, key):
     values: dict[str, Any] = {}
@@ -138,7 +141,7 @@ def _name(own: Any) -> str:
   return own if isinstance(own, str) else getattr(own, "__name__", repr(own))
 
 
-def _check(probes: Mapping[str, Probe], trial: Trial) -> None:
+def _check(probes: Mapping[str, Probe], trial: Trial, columns: Collection[str]) -> None:
   takes = "a probe that returns finite-typed scalars by name"
   seen: dict[str, str] = {}
   for name, probe in probes.items():
@@ -164,4 +167,8 @@ def _check(probes: Mapping[str, Probe], trial: Trial) -> None:
       require(
         value not in seen, "probes", name, f"names not {seen.get(value)}'s: {value}"
       )
+      proper = isinstance(value, str) and value.isprintable() and value
+      require(proper, "probes", name, f"{takes}, not by {value!r}")
+      takes_another = f"other names than those of the records' columns: {value}"
+      require(value not in columns, "probes", name, takes_another)
       seen[value] = name
