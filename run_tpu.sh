@@ -61,11 +61,13 @@ done
   fail "--name: got '$name', takes lower-case letters, digits and hyphens"
 [[ $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]] ||
   fail "--zone: got '$zone', takes a zone such as us-central1-a"
-[[ $type =~ ^v[0-9]+[a-z]*-[0-9]+$ ]] ||
+[[ $type =~ ^v[0-9]+[a-z]*-[1-9][0-9]{0,4}$ ]] ||
   fail "--type: got '$type', takes an accelerator type such as v5litepod-8"
-[[ $fetch_every =~ ^[1-9][0-9]*$ ]] || fail "--fetch_every: got '$fetch_every', takes seconds"
-[[ $launches =~ ^[1-9][0-9]*$ ]] || fail "--launches: got '$launches', takes an integer >= 1"
+[[ $fetch_every =~ ^[1-9][0-9]{0,8}$ ]] || fail "--fetch_every: got '$fetch_every', takes seconds"
+[[ $launches =~ ^[1-9][0-9]{0,8}$ ]] || fail "--launches: got '$launches', takes an integer >= 1"
 (($#)) || fail "no flags for the experiment: give them after --"
+[[ $shared_dir != [-~]* ]] ||
+  fail "--shared_dir: got '$shared_dir', takes a path that begins with no ~ and no -"
 # These types have eight chips or cores a worker at most.
 distributed=''
 if ((${type##*-} > 8)); then
@@ -79,7 +81,7 @@ done
 results=${results:-runs/$name}
 cd "$(dirname "$0")"
 [[ -f pyproject.toml ]] || fail "not in a clone of sepfx"
-[[ ! $(git status --porcelain --untracked-files=no) ]] ||
+[[ ! $(git --no-optional-locks status --porcelain --untracked-files=no) ]] ||
   echo "run_tpu.sh: uncommitted changes are not sent to the VM" >&2
 [[ $dry_run ]] || command -v gcloud >/dev/null || fail "gcloud is not installed"
 
@@ -111,19 +113,26 @@ create() {
   tpu create "$name" "${options[@]}"
 }
 
-remote_dir=sepfx-run
-[[ ! $shared_dir ]] || remote_dir=$shared_dir
+# Where results are on the workers. A directory that they share may have any name: what
+# gcloud copies goes through a link, since versions of scp differ in what they quote.
+remote_dir=sepfx-run link=''
+if [[ $shared_dir ]]; then
+  remote_dir=sepfx-shared
+  printf -v link 'ln -sfn %q %s' "$shared_dir" "$remote_dir"
+fi
 
 install() {
-  git bundle create -q "$package" HEAD
+  [[ $dry_run ]] || git bundle create -q "$package" HEAD
   tpu scp "$package" "$name:sepfx.bundle" --worker=all
-  on_workers all 'set -e
+  on_workers all "set -e
     sudo apt-get -qq update && sudo apt-get -qq install -y git python3.11-venv
     rm -rf sepfx && git clone -q sepfx.bundle sepfx
-    python3.11 -m venv venv && venv/bin/pip install -q -e "./sepfx[tpu]"'
+    python3.11 -m venv venv && venv/bin/pip install -q -e './sepfx[tpu]'
+    $link"
   # What an earlier VM had come to.
-  if [[ -d $results ]] && ! on_workers 0 "test -e $remote_dir"; then
-    tpu scp "$results" "$name:$remote_dir" --recurse --worker=0
+  if [[ -d $results ]] && ! on_workers 0 "rm -rf sepfx-results; test -e $remote_dir"; then
+    tpu scp "$results" "$name:sepfx-results" --recurse --worker=0
+    on_workers 0 "mv -T sepfx-results \"\$(realpath -m $remote_dir)\""
   fi
 }
 
@@ -131,15 +140,18 @@ launch() {
   local flags
   printf -v flags '%q ' "$@"
   on_workers all "cd sepfx && ../venv/bin/python -m experiments.sample_complexity \
-$flags$distributed --output_dir=\$(cd && realpath -m $remote_dir)"
+$flags$distributed --output_dir=\"\$(cd && realpath -m $remote_dir)\""
 }
 
 fetch() {
+  if [[ $dry_run ]]; then
+    tpu scp "$name:$remote_dir" "$results.new" --recurse --worker=0
+    return
+  fi
   mkdir -p "$(dirname "$results")"
   rm -rf "$results.new"
   # All of it or none: a VM that is taken away in the middle must not cost what is here.
   tpu scp "$name:$remote_dir" "$results.new" --recurse --worker=0 || return 1
-  [[ $dry_run ]] && return
   rm -rf "$results.old"
   [[ ! -e $results ]] || mv "$results" "$results.old"
   mv "$results.new" "$results"
@@ -157,14 +169,15 @@ stop_fetching() {
 
 finish() {
   stop_fetching
-  rm -rf "$work"
+  [[ ! $work ]] || rm -rf "$work"
   if [[ $created && ! $keep ]]; then
     tpu delete "$name" --quiet
   fi
 }
 
-work=$(mktemp -d)
-package=$work/sepfx.bundle
+work=''
+[[ $dry_run ]] || work=$(mktemp -d)
+package=${work:-/tmp}/sepfx.bundle
 trap finish EXIT
 trap 'exit 130' INT TERM
 

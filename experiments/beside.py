@@ -11,7 +11,9 @@ from sepfx.analysis.series import BUDGETS
 from sepfx.ensembles import Cell, Records, joined, load
 from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
+from sepfx.ensembles.trusted import known_classes, public_names
 from sepfx.errors import InvalidSetting, require
+from sepfx.specifications import base, imported, importing_only
 
 from .merging import differing_axes
 from .settings import Chosen, from_stored
@@ -21,8 +23,13 @@ flags.DEFINE_list(
   [],
   "Directories of complete runs to summarise and draw together with this one.",
 )
+flags.DEFINE_list(
+  "classes",
+  [],
+  "Own classes, or factories, that directories may name: package.module:Mixer. What "
+  "stands in a directory alone is not imported.",
+)
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
-
 
 class Part(NamedTuple):
   """One of the runs.
@@ -38,21 +45,56 @@ class Part(NamedTuple):
   chosen: Chosen
 
 
-def read(path: str, settings: type, cells: Callable[[Chosen], Sequence[Cell]]) -> Part:
+def cells_of(
+  there: Chosen, cells: Callable[[Chosen], Sequence[Cell]], here: Chosen | None = None
+) -> Sequence[Cell]:
+  """Returns the grid of settings that stand in a directory.
+
+  Nothing that they name is imported but this package's own classes, what --classes names,
+  and what this call's own settings do.
+
+  Args:
+    there: the settings.
+    cells: settings -> grid.
+    here: those of this call; None if it has none.
+
+  Raises:
+    InvalidSetting: for something else that they name, or settings that cannot be used.
+  """
+  trusted = flags.FLAGS["classes"].value
+  require(len(set(trusted)) == len(trusted), "classes", trusted, "each name once")
+  takes = "names of classes or factories, such as package.module:Mixer"
+  for name in trusted:
+    require(callable(imported(name, "classes", takes)), "classes", name, takes)
+  own = [text for values in (here.values.values() if here else ()) for text in values]
+  named = {base(text) for text in own if isinstance(text, str)}
+  with importing_only({*public_names(), *known_classes(), *trusted, *named}):
+    return cells(there)
+
+
+def read(
+  path: str,
+  settings: type,
+  cells: Callable[[Chosen], Sequence[Cell]],
+  here: Chosen | None = None,
+) -> Part:
   """Reads a complete run.
 
   Args:
     path: its directory.
     settings: of its study.
     cells: settings -> grid.
+    here: the settings of this call, see `cells_of`.
 
   Raises:
     InvalidSetting: if there is no complete run of that study, or it is damaged.
   """
   try:
     records = load(path)
+    takes = "the directory of a complete run: this one has not ended; give its command "
+    require(records.complete, "directory", path, takes + "or call again")
     chosen = from_stored(settings, records.settings)
-    own = cells(chosen)
+    own = cells_of(chosen, cells, here)
     check_rows(records, own, path)
     return Part(records, own, chosen)
   except InvalidSetting as error:

@@ -16,7 +16,7 @@ from .settings import Chosen
 from .settings import fields as fields_of
 
 # Flags of the study's skeleton that decide what is computed, or where it is kept.
-_FLAGS = ("lanes", "probes", "keep_weights", "beside", "against")
+_FLAGS = ("lanes", "probes", "keep_weights", "beside", "classes", "against")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 _OF_JAX = (
   "jax_debug_nans", "jax_default_matmul_precision", "jax_default_prng_impl",

@@ -16,7 +16,7 @@ from . import presets, settings
 ASKED = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
 
 # Flags of those programs that train nothing.
-_OF_REPORTS = ("output_dir", "quiet")
+_OF_REPORTS = ("classes", "output_dir", "quiet")
 
 
 def of_study(study: str, argv: Sequence[str] = ()) -> str:

@@ -205,14 +205,17 @@ def run(study: Study, chosen: Chosen) -> None:
   own = study.cells(chosen)
   asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]
   probe = probes_lib.combined(asked, [cell.trial for cell in own], own_columns(own))
-  others = [beside.read(path, study.settings, study.cells) for path in FLAGS.beside]
+  others = [
+    beside.read(path, study.settings, study.cells, chosen) for path in FLAGS.beside
+  ]
   with running.opened() as directory:
     whole, cells = chosen, own
     added: dict[str, Any] = {}
     stored = json.loads(running.stored_settings(directory))
     if stored is not None:
       whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
-      own, cells = study.cells(chosen, whole), study.cells(whole)
+      cells = beside.cells_of(whole, study.cells, chosen)
+      own = study.cells(chosen, whole)
       _check_budget(stored, whole, cells)
     nothing = Records(np.empty(0), (), {})
     parts = [Part(nothing, cells, whole), *others]

@@ -25,6 +25,8 @@ from sepfx.analysis import Level
 from sepfx.analysis.best_summary import verdict
 from sepfx.analysis.exponent_figures import draw_exponents
 from sepfx.analysis.figures import LEAST_PLACES
+from sepfx.ensembles import digests
+from sepfx.ensembles.run_directory import CONFIG, read_config
 from sepfx.errors import InvalidSetting, require
 
 from . import command_line
@@ -70,6 +72,10 @@ def exponents_of(path: str) -> list[dict[str, Any]]:
   takes = "a directory with the summary.json of a run against the length"
   try:
     summary = json.loads((directory / "summary.json").read_text())
+    if (directory / CONFIG).exists():
+      digests.check(directory, read_config(directory / CONFIG))
+  except InvalidSetting as error:
+    raise InvalidSetting("runs", path, f"{takes} ({error})") from error
   except (OSError, ValueError) as error:
     raise InvalidSetting("runs", path, takes) from error
   ours = isinstance(summary, dict) and {"cells", "exponents"} <= set(summary)

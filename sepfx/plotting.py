@@ -40,7 +40,8 @@ def plot(
   Of the online protocol: samples until the test loss is first below each threshold, along
   an axis, with trials, means, 95% intervals and exponents; and the test loss itself. Of
   fixed samples: the share of trials that succeed against the sample size, critical
-  sizes against length, and the course of training.
+  sizes against length, and the course of training. A title says of a run that has not
+  ended how many trials have.
 
   Args:
     records: from `sepfx.measure` or `sepfx.load`.
@@ -60,9 +61,14 @@ def plot(
   summary = summarise(records, against=against)
   with looks.look(style, width):
     if "samples" not in _names(records):
-      return success_figures.success(records, summary)
-    levels, risk = _levels(records), _uniform_risk(records)
-    return figures.sample_complexity(records, levels, summary, risk, {}, against)
+      figure = success_figures.success(records, summary)
+    else:
+      levels, risk = _levels(records), _uniform_risk(records)
+      figure = figures.sample_complexity(records, levels, summary, risk, {}, against)
+    if not records.complete:
+      ended, missing = len(records.all_curves), records.missing
+      _mark_unfinished(figure, ended, None if missing is None else ended + missing)
+    return figure
 
 
 def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
@@ -121,9 +127,16 @@ def write_unfinished(
     trials: how many.
     of: how many there will be; None if that is not known yet.
   """
+  _mark_unfinished(figure, trials, of)
+  write_figure(directory, figure)
+
+
+def _mark_unfinished(
+  figure: matplotlib.figure.Figure, trials: int, of: int | None
+) -> None:
+  """Quick trials end first, so that means of some of them are too small."""
   count = f"{trials} trials" if of is None else f"{trials} of {of} trials"
   figure.suptitle(f"not complete: {count} so far", color="#b3262b")
-  write_figure(directory, figure)
 
 
 def write_figure(
