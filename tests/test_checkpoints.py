@@ -192,7 +192,7 @@ def test_trials_that_nobody_asks_for_are_ignored(tmp_path):
   assert checkpoints.restore([other]) == {}
 
 
-@pytest.mark.parametrize("name", ["a[1]", "b*", "c?d", "e f%20#"])
+@pytest.mark.parametrize("name", ["a[1]", "b*", "c?d", "e f%20#", "g\udcff"])
 def test_any_name_of_a_directory_will_do(tmp_path, name):
   checkpoints = saved(tmp_path / name, 1, 2)
   assert_is(checkpoints.restore([CELL]), 2)
@@ -310,6 +310,20 @@ def test_one_of_another_shape_is_not_read(tmp_path):
   checkpoints = saved(tmp_path, 1)
   wider = dataclasses.replace(small.TRIAL, model=Transformer(width=24))
   with pytest.warns(
-    UserWarning, match="of other versions or another budget, its trials start anew"
+    UserWarning, match="of other versions or another budget, these trials start anew"
   ):
     assert checkpoints.restore([dataclasses.replace(CELL, trial=wider)]) == {}
+
+
+def test_one_state_of_another_form_costs_its_trial_alone(tmp_path):
+  other = dataclasses.replace(small.TRIAL, model_name="other")
+  checkpoints = Checkpoints(tmp_path, 60)
+  cells = [CELL, Cell(other)]
+  groups = [InProgress([(cell.name, 4)], states_of(7, 1)) for cell in cells]
+  checkpoints.save(groups)
+  wider = dataclasses.replace(other, model=Transformer(width=24))
+  with pytest.warns(UserWarning, match="start anew: task=qstr/model=other/.*/trial=4"):
+    restored = checkpoints.restore([CELL, Cell(wider)])
+  assert set(restored) == {(CELL.name, 4)}
+  want = jax.tree.map(lambda a: a[0], states_of(7, 1))
+  chex.assert_trees_all_equal(restored[CELL.name, 4], want)

@@ -254,6 +254,8 @@ def test_what_stands_inside_a_model_is_in_its_name(tmp_path):
 
 
 def test_weights_of_a_class_that_cannot_be_imported(tmp_path):
+  """What the call returns knows its own classes; another session is told of them."""
+
   class Own(small.Linear):
     pass
 
@@ -262,8 +264,15 @@ def test_weights_of_a_class_that_cannot_be_imported(tmp_path):
     directory=tmp_path, keep_weights=True,
   )  # fmt: skip
   (trained,) = found.models.values()
-  assert trained.model is None
-  assert trained.params
+  assert trained.model == Own()
+  (loaded,) = sepfx.load(tmp_path).models.values()
+  assert not loaded.model
+  assert loaded.params.keys() == trained.params.keys()
+  assert loaded.description["class"].endswith("<locals>.Own")
+  with pytest.raises(InvalidSetting, match=r"sepfx\.load\(directory, classes=\[Own\]\)"):
+    loaded(np.zeros((2, 3, 2)))
+  (loaded,) = sepfx.load(tmp_path, classes=[Own]).models.values()
+  assert loaded.model == Own()
 
 
 @pytest.mark.parametrize(

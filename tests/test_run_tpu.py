@@ -34,17 +34,17 @@ esac
 """
 
 
-def call(tmp_path, *arguments, launches=(), state=None):
+def call(tmp_path, *arguments, launches=(), state=None, gcloud=GCLOUD, **environment):
   stand_in = tmp_path / "bin"
   stand_in.mkdir(exist_ok=True)
-  (stand_in / "gcloud").write_text(GCLOUD)
+  (stand_in / "gcloud").write_text(gcloud)
   (stand_in / "gcloud").chmod(0o755)
   (stand_in / "launches").write_text("".join(line + "\n" for line in launches))
   if state:
     (stand_in / "state").write_text(state)
   done = subprocess.run(
     [ROOT / "run_tpu.sh", *arguments], capture_output=True, text=True, timeout=60,
-    env={**os.environ, "PATH": f"{stand_in}:{os.environ['PATH']}"},
+    env={**os.environ, "PATH": f"{stand_in}:{os.environ['PATH']}", **environment},
   )  # fmt: skip
   calls = stand_in / "calls"
   verbs = [line.split()[3] for line in calls.read_text().splitlines()
@@ -65,6 +65,10 @@ def results(tmp_path):
     ((VM[0], "--zone=us", VM[2], *FLAGS), "--zone: got 'us'"),
     ((*VM[:2], *FLAGS), "--type: got ''"),
     ((*VM[:2], "--type=v5litepod-16", *FLAGS), "--shared_dir: missing"),
+    ((*VM[:2], "--type=v5litepod-08", *FLAGS), "--type: got 'v5litepod-08'"),
+    ((*VM[:2], "--type=v5litepod-0", *FLAGS), "--type: got 'v5litepod-0'"),
+    ((*VM, "--shared_dir=~/run", *FLAGS), "--shared_dir: got '~/run'"),
+    ((*VM, "--shared_dir=-run", *FLAGS), "--shared_dir: got '-run'"),
     ((*VM, "--fetch_every=0", *FLAGS), "--fetch_every: got '0'"),
     ((*VM, "--launches=none", *FLAGS), "--launches: got 'none'"),
     ((*VM, "--models=gru"), "unknown setting --models=gru"),
@@ -97,6 +101,70 @@ def test_a_dry_run_prints_every_command_and_runs_none(tmp_path):
   assert "--distributed" in done.stdout
 
 
+def test_a_dry_run_touches_nothing(tmp_path):
+  """No file of this machine: neither results, nor temporary ones, nor git's own."""
+  there, scratch = tmp_path / "here/results", tmp_path / "scratch"
+  scratch.mkdir()
+  (tmp_path / "here/results.new").mkdir(parents=True)
+  index = ROOT / ".git/index"
+  before = index.stat().st_mtime_ns if index.is_file() else 0
+  done, verbs = call(
+    tmp_path, *VM, "--dry_run", f"--results={there}", *FLAGS, TMPDIR=str(scratch)
+  )
+  assert done.returncode == 0, done.stderr
+  assert not verbs
+  assert (tmp_path / "here/results.new").is_dir()
+  assert not list(scratch.iterdir())
+  assert before == (index.stat().st_mtime_ns if index.is_file() else 0)
+  elsewhere = tmp_path / "nowhere/results"
+  done, _ = call(tmp_path, *VM, "--dry_run", f"--results={elsewhere}", *FLAGS)
+  assert done.returncode == 0, done.stderr
+  assert not elsewhere.parent.exists()
+
+
+# What a worker runs, in a home of its own with programs that stand in for its.
+REMOTE = r"""#!/usr/bin/env bash
+here=$(cd "$(dirname "$0")" && pwd)
+export HOME=$here/home PATH="$here/remote:$PATH"
+mkdir -p "$HOME" && cd "$HOME"
+[[ $4 != scp || $6 != *.new ]] || mkdir "$6"
+[[ $4 == ssh ]] || exit 0
+for argument; do
+  [[ $argument != --command=* ]] || exec bash -c "${argument#--command=}"
+done
+"""
+PROGRAMS = {
+  "sudo": "exit 0",
+  "git": 'mkdir -p "${@: -1}"',
+  "python3.11": """mkdir -p venv/bin
+printf '#!/bin/sh\n' > venv/bin/pip
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" > "$HOME/arguments"\n' > venv/bin/python
+chmod +x venv/bin/*""",
+}
+
+
+HOSTILE = """; touch INJECTED; $(touch INJECTED) `touch INJECTED` && touch INJECTED #
+a  b it's "said" a\\b * ~ $HOME"""
+
+
+def test_no_value_is_run_by_a_remote_shell(tmp_path):
+  remote = tmp_path / "bin/remote"
+  remote.mkdir(parents=True)
+  for program, text in PROGRAMS.items():
+    (remote / program).write_text(f"#!/usr/bin/env bash\n{text}\n")
+    (remote / program).chmod(0o755)
+  shared, flag = f"{tmp_path}/nfs{HOSTILE}", f"--models={HOSTILE}"
+  done, _ = call(
+    tmp_path, *VM[:2], "--type=v5litepod-16", f"--shared_dir={shared}",
+    results(tmp_path), "--", flag, gcloud=REMOTE,
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  assert not list(tmp_path.rglob("INJECTED"))
+  found = (tmp_path / "bin/home/arguments").read_text()
+  wanted = ["-m", "experiments.sample_complexity", flag, "--distributed"]
+  assert found == "\n".join([*wanted, f"--output_dir={shared}"]) + "\n"
+
+
 def test_it_creates_runs_fetches_and_deletes(tmp_path):
   done, verbs = call(tmp_path, *VM, results(tmp_path), *FLAGS, launches=["0 READY"])
   assert done.returncode == 0, done.stderr
@@ -111,7 +179,7 @@ def test_it_survives_a_preemption(tmp_path):
   assert done.returncode == 0, done.stderr
   once = ["scp", "ssh", "ssh", "scp"]
   # The second VM is given what was fetched from the first.
-  again = ["scp", "ssh", "ssh", "scp", "ssh", "scp"]
+  again = ["scp", "ssh", "ssh", "scp", "ssh", "ssh", "scp"]
   assert verbs == [
     "describe", "create", *once, "describe", "delete", "create", *again, "delete",
   ]  # fmt: skip

@@ -135,16 +135,20 @@ def _check_weights(
   config: Mapping[str, Any],
 ) -> None:
   """Refuses files of weights that are damaged, or unlike those of their cell."""
-  forms: dict[str, dict[str, tuple]] = {}
+  cells: dict[str, dict[str, list[str]]] = {}
   for name in records.models:
     content = weights.read(path, name)
-    cell = records.cell_of(trials[name][0])
+    file, cell = path / weights.path_of(name), records.cell_of(trials[name][0])
     number = sum(array.size for array in content.arrays.values())
     known = config.get("parameters", {}).get(cell, number)
-    alike = forms.setdefault(cell, content.form) == content.form
-    if number != known or not alike:
-      takes = f"weights of {cell}, which has {known} parameters: names or shapes of these "
-      raise refused(path / weights.path_of(name), takes + "are others")
+    if number != known:
+      raise refused(file, f"weights of a model with {known} parameters, not {number}")
+    cells.setdefault(cell, {}).setdefault(str(content.form), []).append(str(file))
+  for forms in cells.values():
+    (usual, *_), *others = sorted(forms.values(), key=len, reverse=True)
+    for (file, *_) in others:
+      takes = f"arrays of the names and shapes that {usual} has"
+      raise refused(pathlib.Path(file), takes)
 
 
 def _some(names: Sequence[str]) -> str:
