@@ -11,8 +11,9 @@ its output directory (open, write, fsync, rename, mkdir, unlink) is struck:
 * eio: this operation alone fails with EIO.
 
 Then the same command runs undisturbed, and must leave what an undisturbed run leaves,
-byte for byte, with nothing set aside. Of a disk that fails, the exit code must be 74
-and the message name a file below the directory; or 0 where the operation did not matter.
+byte for byte, with digests that prove it and nothing set aside. Of a disk that fails,
+the exit code must be 74 and the message name a file below the directory; or 0 where the
+operation did not matter.
 
 Operations are seen by a library that is loaded before the C library, so those of every
 library count; it takes Linux and a C compiler. Each run is forked from one process that
@@ -43,6 +44,10 @@ import numpy as np
 import rich.console
 import rich.table
 from absl import app, flags
+
+from sepfx.ensembles import digests
+from sepfx.ensembles.run_directory import CONFIG, read_config
+from sepfx.errors import InvalidSetting
 
 # Tiny, each with all files that a run may leave; a checkpoint at every dispatch.
 _EVERY = (
@@ -225,6 +230,12 @@ def contents(directory: pathlib.Path) -> dict[str, bytes]:
     with np.load(io.BytesIO(path.read_bytes())) as file:
       for name, curve in file.items():
         found[f"curves.npz/{name}"] = curve.tobytes()
+  # Not their bytes: the order of weights' metadata is not the same twice.
+  try:
+    proven = str(digests.check(directory, read_config(directory / CONFIG)))
+  except InvalidSetting as error:
+    proven = str(error)
+  found["digests.json"] = proven.encode()
   return found
 
 

@@ -31,6 +31,7 @@ flags.DEFINE_list(
 )
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 
+
 class Part(NamedTuple):
   """One of the runs.
 
@@ -46,8 +47,8 @@ class Part(NamedTuple):
 
 
 def cells_of(
-  there: Chosen, cells: Callable[[Chosen], Sequence[Cell]], here: Chosen | None = None
-) -> Sequence[Cell]:
+  there: Chosen, cells: Callable[[Chosen], list[Cell]], here: Chosen | None = None
+) -> list[Cell]:
   """Returns the grid of settings that stand in a directory.
 
   Nothing that they name is imported but this package's own classes, what --classes names,
@@ -61,7 +62,7 @@ def cells_of(
   Raises:
     InvalidSetting: for something else that they name, or settings that cannot be used.
   """
-  trusted = flags.FLAGS["classes"].value
+  trusted = list(flags.FLAGS["classes"].value or ())
   require(len(set(trusted)) == len(trusted), "classes", trusted, "each name once")
   takes = "names of classes or factories, such as package.module:Mixer"
   for name in trusted:
@@ -75,7 +76,7 @@ def cells_of(
 def read(
   path: str,
   settings: type,
-  cells: Callable[[Chosen], Sequence[Cell]],
+  cells: Callable[[Chosen], list[Cell]],
   here: Chosen | None = None,
 ) -> Part:
   """Reads a complete run.

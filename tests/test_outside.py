@@ -160,6 +160,12 @@ def scalar(trial, params, world, key):
     ([scalar, lambda t, p, w, k: scalar(t, p, w, k)], "names not scalar's: one"),
     (["norms", "norms"], "each probe once"),
     ("norm", f"takes {', '.join(sepfx.probes.NAMES)} or package.module:function"),
+    (lambda t, p, w, k: {"length": np.float32(1)}, "of the records' columns: length"),
+    (lambda t, p, w, k: {"trial": np.float32(1)}, "of the records' columns: trial"),
+    (lambda t, p, w, k: {"task": np.float32(1)}, "of the records' columns: task"),
+    (lambda t, p, w, k: {"l2": np.float32(1)}, "of the records' columns: l2"),
+    (lambda t, p, w, k: {"a\nb": np.float32(1)}, r"by name, not by 'a\\nb'"),
+    (lambda t, p, w, k: {"": np.float32(1)}, "by name, not by ''"),
     ("risk:lenght=4", "takes the fields length"),
     ("risk:noise=0.1", "takes a field of the task qstr"),
     ("span", "takes a protocol with a fixed sample"),
@@ -167,4 +173,6 @@ def scalar(trial, params, world, key):
 )
 def test_bad_probes_are_refused_before_anything_compiles(probe, message):
   with pytest.raises(InvalidSetting, match=message):
-    sepfx.measure(sepfx.tasks.QSTR(token_dim=2), "transformer", 3, probes=probe)
+    sepfx.measure(
+      sepfx.tasks.QSTR(token_dim=2), "transformer", 3, probes=probe, axes={"l2": [0.1]}
+    )

@@ -1,9 +1,15 @@
 """The command line: what it refuses, before anything is compiled or written."""
 
+import dataclasses
+import functools
+import io
+
+import pandas
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+import sepfx
 from experiments import (
   attention_weights,
   command_line,
@@ -14,6 +20,9 @@ from experiments import (
 from experiments import boolean_sample_complexity as boolean
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
+from sepfx.ensembles import grid
+from sepfx.tasks import QSTR
+from tests import small
 from tests.test_sample_complexity import cells_of
 
 
@@ -225,3 +234,63 @@ def test_flags_that_absl_refuses_are_a_line_and_exit_2(capfd, argument, words):
   (line,) = capfd.readouterr().err.splitlines()
   assert line.startswith("error: ")
   assert words in line
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(QSTR):
+  """A task of any name, with a setting that is text."""
+
+  called: str = "named"
+  note: str = "some"
+
+  @property
+  def name(self):
+    return self.called
+
+
+@pytest.mark.parametrize(
+  "name", ["a\nb", "a\rb", "a\x1b[0m", "a\u2028", "a\udcff", "a\0"]
+)
+def test_names_with_control_characters_are_refused(name):
+  takes = "takes letters that can be printed, no control characters"
+  for settings in (
+    {"models": small.Linear(name=name)},
+    {"task": Named(token_dim=2, called=name)},
+    {"task": Named(token_dim=2), "axes": {"note": ["fine", name]}},
+  ):
+    with pytest.raises(InvalidSetting, match=takes):
+      sepfx.measure(**{**OWN, **settings})
+
+
+TEXTS = (
+  "", "#N/A", "#NA", "-1.#IND", "-NaN", "-nan", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
+  "NaN", "None", "n/a", "nan", "null", "none", "na", "Nan", "NA2", "gru",
+)  # fmt: skip
+
+
+def test_names_that_pandas_reads_as_missing_are_refused():
+  """And no others."""
+  message = "takes a text that pandas does not read as a missing value"
+  for text in TEXTS:
+    read = pandas.read_csv(io.StringIO(f'name,n\n"{text}",1\n'))
+    cells = functools.partial(grid, lambda model: named(model), {"model": [text]})
+    if read["name"].isna().item():
+      with pytest.raises(InvalidSetting, match=message):
+        cells()
+    else:
+      assert cells()
+  for settings in (
+    {"models": small.Linear(name="NA")},
+    {"task": Named(token_dim=2, called="NA")},
+    {"task": Named(token_dim=2), "axes": {"note": ["fine", "NA"]}},
+  ):
+    with pytest.raises(InvalidSetting, match=message):
+      sepfx.measure(**{**OWN, **settings})
+
+
+def named(text):
+  trial = dataclasses.replace(small.TRIAL, model=small.Linear(name=text))
+  return dataclasses.replace(trial, model_name=text)
+
+
+OWN = {"task": QSTR(token_dim=2), "models": small.Linear(), "lengths": 3}

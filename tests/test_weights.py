@@ -99,7 +99,7 @@ def test_models_come_back_with_their_weights(kept):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-  with pytest.raises(InvalidSetting, match="takes the directory of a run .no run is th"):
+  with pytest.raises(InvalidSetting, match="the directory of a run"):
     sepfx.load(tmp_path)
 
 

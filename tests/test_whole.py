@@ -411,7 +411,9 @@ def test_what_is_cut_or_damaged_of_an_unfinished_run_is_left_out(stopped):
   file.write_bytes(b"")
   assert sepfx.load(stopped).missing == 2
   path.write_text(text.replace("m,3,1,0.9,160", "m,3,1,0.9,80"))
-  with pytest.raises(InvalidSetting, match=r"trials\.csv, line 2: .*80,reached.* says 160,reached"):
+  with pytest.raises(
+    InvalidSetting, match=r"trials\.csv, line 2: .*80,reached.* says 160,reached"
+  ):
     sepfx.load(stopped)
 
 
@@ -504,7 +506,9 @@ def test_a_config_that_is_deleted_while_a_run_lasts_comes_back(tmp_path):
     assert (tmp_path / "config.json").read_bytes() == config
     (tmp_path / "config.json").unlink()
   for opens in (RunDirectory, sepfx.load):  # killed before it wrote again
-    with pytest.raises(InvalidSetting, match=r"put a copy (back|of its config.json back)"):
+    with pytest.raises(
+      InvalidSetting, match=r"put a copy (back|of its config.json back)"
+    ):
       opens(tmp_path)
   (tmp_path / "config.json").write_bytes(config)
   assert len(opened(tmp_path).rows) == 2

@@ -25,11 +25,12 @@ _MOST_LETTERS = 220
 
 # Texts that pandas takes for a missing value when it reads a table.
 _MISSING = frozenset(
-  (
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
-    "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
-  )
-)  # fmt: skip
+  [
+    "",
+    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>"),
+    *("N/A", "NA", "NULL", "NaN", "-NaN", "None", "n/a", "nan", "-nan", "null"),
+  ]
+)
 
 TASK_DRAWS = ("per_trial", "shared")
 
@@ -138,9 +139,9 @@ def grid(
 
   Raises:
     InvalidSetting: for an axis without values or with one twice; a name that is too
-      long for a file, cannot be printed or is read as a missing value; a model that does not map the task's inputs to its outputs; an
-      optimizer that needs more than gradients; a threshold that the best constant
-      already meets; cells of the same name.
+      long for a file, cannot be printed or is read as a missing value; a model that does
+      not map the task's inputs to its outputs; an optimizer that needs more than
+      gradients; a threshold that the best constant already meets; cells of the same name.
   """
   known = ", ".join(TASK_DRAWS)
   require(task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {known}")
@@ -154,10 +155,6 @@ def grid(
   for point in itertools.product(*axes.values()):
     chosen = dict(zip(axes, point, strict=True))
     trial = build(**chosen)
-    structure = jax.tree.structure(trial)
-    if structure not in checked:
-      trial.check()
-      checked.add(structure)
     own = {k: v for k, v in chosen.items() if k not in trial.coordinates}
     own = {
       k: v if isinstance(v, int | float | str) else specifications.canonical(v)
@@ -165,6 +162,10 @@ def grid(
     }
     for name, value in {**trial.coordinates, **own}.items():
       _check_text(name, value, chosen[name] if name in own else value)
+    structure = jax.tree.structure(trial)
+    if structure not in checked:
+      trial.check()
+      checked.add(structure)
     cells.append(Cell(trial, own, task_draw))
     takes = "a shorter description: give the model a name, as in Model(name='mine')"
     fits = len(urllib.parse.quote(cells[-1].name)) <= _MOST_LETTERS
@@ -191,6 +192,8 @@ def _check_text(name: str, value: Any, given: Any) -> None:
   """
   for text in (name, specifications.canonical(value)):
     takes = "letters that can be printed, no control characters"
+    if name == "model":
+      takes += ": give the model a name, as in Model(name='mine')"
     require(text.isprintable(), ascii(name)[1:-1], value, takes)
   missing = isinstance(given, str) and value in _MISSING
   require(not missing, name, value, "a text that pandas does not read as a missing value")

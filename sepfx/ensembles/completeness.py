@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -135,7 +134,7 @@ def _check_weights(
   config: Mapping[str, Any],
 ) -> None:
   """Refuses files of weights that are damaged, or unlike those of their cell."""
-  cells: dict[str, dict[str, list[str]]] = {}
+  cells: dict[str, dict[str, list[pathlib.Path]]] = {}
   for name in records.models:
     content = weights.read(path, name)
     file, cell = path / weights.path_of(name), records.cell_of(trials[name][0])
@@ -143,12 +142,11 @@ def _check_weights(
     known = config.get("parameters", {}).get(cell, number)
     if number != known:
       raise refused(file, f"weights of a model with {known} parameters, not {number}")
-    cells.setdefault(cell, {}).setdefault(str(content.form), []).append(str(file))
+    cells.setdefault(cell, {}).setdefault(str(content.form), []).append(file)
   for forms in cells.values():
-    (usual, *_), *others = sorted(forms.values(), key=len, reverse=True)
-    for (file, *_) in others:
-      takes = f"arrays of the names and shapes that {usual} has"
-      raise refused(pathlib.Path(file), takes)
+    usual, *others = sorted(forms.values(), key=len, reverse=True)
+    if others:
+      raise refused(others[0][0], f"arrays of the names and shapes that {usual[0]} has")
 
 
 def _some(names: Sequence[str]) -> str:

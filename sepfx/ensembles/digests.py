@@ -106,5 +106,7 @@ def _read(file: pathlib.Path) -> dict[str, str]:
 
 def _changed(file: pathlib.Path, why: str = "it differs") -> Exception:
   takes = f"what {DIGESTS} says of a complete run: {why}. Put a copy of the run's own in "
-  takes += f"its place; or, if the change is meant, remove {DIGESTS}: then files are held "
+  takes += (
+    f"its place; or, if the change is meant, remove {DIGESTS}: then files are held "
+  )
   return refused(file, takes + "against one another alone")

@@ -152,9 +152,11 @@ def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
     if curve is None:
       continue
     progress = (curve.dtype.names or ("",))[0]
+    if progress not in types:
+      raise refused(path / TRIALS, f"rows with {name}'s {progress}", first)
     owns = [dict(zip(types, row, strict=True)) for row in rows]
-    spent = [own.get(progress) for own in owns if own["outcome"] == "censored"]
-    if name in latest and spent and None not in spent:
+    spent = [own[progress] for own in owns if own["outcome"] == "censored"]
+    if name in latest and spent:
       # It may be of a run with a larger budget, stopped before its rows were there.
       curve = curve[curve[progress] <= min(spent)]
     for number, own in enumerate(owns, start=first):

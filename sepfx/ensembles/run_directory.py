@@ -233,7 +233,9 @@ class RunDirectory:
     if others:
       takes = f"an empty directory or one with a config.json; this one has {others[0]}"
       if not names.isdisjoint((TRIALS, CURVES, ENDED)):
-        takes += ". If a run wrote it, put a copy of its config.json back; or move all of "
+        takes += (
+          ". If a run wrote it, put a copy of its config.json back; or move all of "
+        )
         takes += "it away, and the trials run again"
       raise InvalidSetting("output_dir", str(self.path), takes)
     return None

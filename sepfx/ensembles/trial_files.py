@@ -88,10 +88,10 @@ def begun(
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
 
   def begin(recorded: Mapping[str, set[int]]) -> None:
-    trials = {
-      cell.name: len(recorded.get(cell.name, set()) | set(range(asked.get(cell.name, 0))))
-      for cell in (cells if asked is not None else ())
-    }
+    trials = {}
+    for cell in cells if asked is not None else ():
+      every = set(range((asked or {}).get(cell.name, 0)))
+      trials[cell.name] = len(every | recorded.get(cell.name, set()))
     if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
       directory.discard(SUMMARY)  # before config.json asks for what is not there
     of_cells = {
@@ -121,7 +121,9 @@ def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
   for cell in sorted(cells, key=lambda cell: cell.name not in before):
     plain = unicodedata.normalize("NFC", cell.name.casefold())
     other = seen.setdefault(plain, cell.name)
-    takes = f"names that differ in more than case from those of {other}: files are called "
+    takes = (
+      f"names that differ in more than case from those of {other}: files are called "
+    )
     takes += "after them, and some file systems take both for one"
     fits = other == cell.name or cell.name in before
     require(fits, "model", cell.name, takes)
@@ -189,7 +191,10 @@ class TrialFiles(Watcher):
 
   @property
   def recorded(self) -> dict[str, set[int]]:
-    """Indices of the trials that need not run again for their rows, by the cell's name."""
+    """Indices of the trials whose rows stand, by the cell's name.
+
+    Without those that a larger budget brings back.
+    """
     found: dict[str, set[int]] = {}
     for (cell, k), rows in self._rows.items():
       if not outgrown(self._cells[cell], rows):
@@ -272,9 +277,7 @@ class TrialFiles(Watcher):
     Without those that a larger budget brings back.
     """
     order = self._order
-    ended = [
-      key for key in order if not outgrown(self._cells[key[0]], self._rows[key])
-    ]
+    ended = [key for key in order if not outgrown(self._cells[key[0]], self._rows[key])]
     return self._records(ended, complete=False)
 
   def _records(self, order: Sequence[tuple[str, int]], *, complete: bool) -> Records:

@@ -197,9 +197,8 @@ class Kept(Mapping[str, Trained]):
     if name not in self._names:
       raise KeyError(name)
     content = read(self._directory, name)
-    model = self._modules.get(name)
-    if model is None:
-      model = self._made(name, content.description)
+    own = self._modules.get(name)
+    model = own if own is not None else self._made(name, content.description)
     return Trained(model, content.params, content.description)
 
   def _made(self, name: str, description: Mapping[str, Any]) -> nn.Module | NoModule:

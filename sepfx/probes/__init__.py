@@ -167,7 +167,7 @@ def _check(probes: Mapping[str, Probe], trial: Trial, columns: Collection[str]) 
       require(
         value not in seen, "probes", name, f"names not {seen.get(value)}'s: {value}"
       )
-      proper = isinstance(value, str) and value.isprintable() and value
+      proper = isinstance(value, str) and value.isprintable() and value != ""
       require(proper, "probes", name, f"{takes}, not by {value!r}")
       takes_another = f"other names than those of the records' columns: {value}"
       require(value not in columns, "probes", name, takes_another)
