@@ -522,18 +522,22 @@ def test_names_that_differ_in_case_alone(tmp_path):
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_further_axis_is_written_into_weights(tmp_path):
+@pytest.mark.parametrize(
+  ("first", "second", "added"), [(1, 2, 1), ("None", "0.1", None), ("1", "None", 1.0)]
+)
+def test_a_further_axis_is_written_into_weights(tmp_path, first, second, added):
   """Their files say whose they are: under the new name, too."""
   with RunDirectory(tmp_path) as directory:
     files = begun(directory, SETTINGS, CELLS)
     files.ended(result(CELLS[0], 0))
     files.complete()
-  wider = [dataclasses.replace(cell, axes={"rate": rate}) for rate in (1, 2)
-           for cell in CELLS[:1]]  # fmt: skip
+  wider = [dataclasses.replace(CELLS[0], axes={"rate": own}) for own in (first, second)]
   with RunDirectory(tmp_path) as directory:
-    files = begun(directory, SETTINGS, wider, added={"rate": 1})
+    files = begun(directory, SETTINGS, wider, added={"rate": added})
     (name,) = files.rows
-    assert name == "task=qstr/model=m/length=3/rate=1/trial=0"
+    assert name == f"task=qstr/model=m/length=3/rate={first}/trial=0"
+    assert files.complete().probes["norm"].tolist() == [1.5]
+    assert len(files.records.models) == 1
   content = weights.read(tmp_path, name)
   assert content.description["class"].endswith(":Transformer")
   (file,) = (tmp_path / "weights").rglob("*.safetensors")

@@ -74,7 +74,9 @@ class StoredTrials:
     """
     if directory.stored is not None:
       digests.check(directory.path, directory.stored, may_lack=True)
-    self._directory, self._cells, self._added = directory, cells, added
+    self._directory, self._cells = directory, cells
+    # As text: an axis of numbers and None is one of texts.
+    self._added = {axis: specifications.canonical(own) for axis, own in added.items()}
     self._only_read = only_read
     self._new_names = self._names_with_axes()
     # Trials that ended since the run was last complete.
@@ -99,7 +101,8 @@ class StoredTrials:
     names = {}
     for cell in self._cells.values():
       own = cell.coordinates
-      if self._added and all(own[axis] == value for axis, value in self._added.items()):
+      texts = {axis: specifications.canonical(own[axis]) for axis in self._added}
+      if self._added and texts == self._added:
         old = {k: v for k, v in own.items() if k not in self._added}
         names[cell_name(old)] = cell.name
     return names
@@ -248,7 +251,7 @@ class StoredTrials:
     path = self._directory.path / TRIALS
     try:
       own = dict(zip(header, fields, strict=True))
-      own.update({k: str(v) for k, v in self._added.items() if k not in own})
+      own.update({k: text for k, text in self._added.items() if k not in own})
       own.update(retyped(own, self._directory.stored or {}, self.types))
       row = parse_row([own[name] for name in self.types], self.types)
     except ValueError as error:
