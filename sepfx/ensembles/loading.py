@@ -52,8 +52,8 @@ _NUMBERS = ("threshold", "accuracy", "risk")
 def load(directory: str | os.PathLike, *, classes: Iterable[type] = ()) -> Records:
   """Reads the directory of a run.
 
-  Nothing that is named there is imported or called but modules of this package's own
-  classes, and of those that the caller names.
+  It may be anybody's. Nothing that it names is imported, and modules are made of this
+  package's classes and those of the caller alone.
 
   Args:
     directory: `--output_dir` of a study, or `directory` of a call of `sepfx.measure`.

@@ -208,7 +208,7 @@ class Kept(Mapping[str, Trained]):
       takes += "could not be written down. Make it yourself, and apply it to .params"
       return NoModule(str(description.get("repr")), takes)
     if unknown := [own for own in names if own not in self._known]:
-      classes = ", ".join(own.rpartition(":")[2] for own in unknown)
+      classes = ", ".join(own.replace(":", ".").rpartition(".")[2] for own in unknown)
       takes = "a class of this package, or one that the call names if you trust it: "
       takes += f"sepfx.load(directory, classes=[{classes}])"
       return NoModule(", ".join(unknown), takes)
