@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
 from sepfx.ensembles.trusted import known_classes, public_names
 from sepfx.errors import InvalidSetting, require
+from sepfx.plotting import notes_by_name
 from sepfx.specifications import base, imported, importing_only
 
 from .merging import differing_axes
@@ -175,7 +177,8 @@ def together(parts: Sequence[Part]) -> tuple[Records, Mapping[str, Cell]]:
       coordinates = {**cell.coordinates, **own}
       name = cell_name({c: coordinates[c] for c in records.coordinates})
       cells[name] = cell
-  return records, cells
+  # Those of the cells at hand: older directories have not all of them.
+  return dataclasses.replace(records, notes=notes_by_name(cells)), cells
 
 
 def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:

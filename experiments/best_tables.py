@@ -6,7 +6,7 @@ from typing import Any
 
 import rich.table
 
-from sepfx.analysis import Level
+from sepfx.analysis import Level, measured
 from sepfx.analysis.series import letter_of
 from sepfx.analysis.summary import at_level
 
@@ -19,7 +19,8 @@ def best_rates(summary: dict) -> list[Any]:
   against = summary["against"]
   letter = letter_of(against)
   for level in (Level(**own) for own in summary["levels"]):
-    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
+    error = measured.short(summary["error"])
+    parts.append(f"\nTraining prompts until the test {error} is below {level}:")
     table = rich.table.Table(
       "model",
       letter,
@@ -35,9 +36,9 @@ def best_rates(summary: dict) -> list[Any]:
     parts += [_growth(entry, letter) for entry in at_level(summary["exponents"], level)]
   parts.append(
     "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
-    "> : some trials spent their budget. Halves: each chooses, the other reports. "
-    "Flatters: recorded n of the rate chosen over the n it has without the choice, so "
-    "that the choice makes n too small where it is below 1."
+    "> : some trials spent their budget; <= : all pass at their first check. Halves: "
+    "each chooses, the other reports. Flatters: recorded n of the rate chosen over the n "
+    "it has without the choice, so that the choice makes n too small where it is below 1."
   )
   return parts
 
@@ -72,7 +73,8 @@ def _growth(entry: dict, letter: str) -> str:
 def _best(entry: dict) -> list[str]:
   if entry["learning_rate"] is None:
     return ["none", f"> {entry['budget']:,}", "", "", f"0 of {len(entry['rates'])} rates"]
-  sign = "> " * entry["restricted"] + "< " * entry["edge"]
+  at_most = "<= " if entry["at_most"] else "< " * entry["edge"]
+  sign = "> " * entry["restricted"] + at_most
   n = f"{sign}{entry['mean']:,.0f}"
   if entry["low"] is not None:
     n += f" [{entry['low']:,.0f}, {entry['high']:,.0f}]"

@@ -23,7 +23,7 @@ class Request(NamedTuple):
     added: axes that what is there does not have yet, see `TrialFiles`.
     probe: what is measured of each trial when it has ended.
     keep_weights: whether weights are kept.
-    notes: numbers of cells for `Records.notes`.
+    notes: for `Records.notes`.
   """
 
   own: Sequence[Cell]
@@ -35,7 +35,7 @@ class Request(NamedTuple):
   added: dict[str, Any]
   probe: Probe | None
   keep_weights: bool
-  notes: Mapping[str, Mapping[str, float]]
+  notes: Mapping[str, Mapping[str, Any]]
 
   @property
   def probed(self) -> dict[str, list[str]]:

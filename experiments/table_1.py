@@ -24,7 +24,7 @@ from sepfx import specifications
 from sepfx.analysis import Level
 from sepfx.analysis.best_summary import verdict
 from sepfx.analysis.exponent_figures import draw_exponents
-from sepfx.analysis.figures import LEAST_PLACES
+from sepfx.analysis.summary import LEAST_PLACES
 from sepfx.ensembles import digests
 from sepfx.ensembles.run_directory import CONFIG, read_config
 from sepfx.errors import InvalidSetting, require

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import rich.table
 
-from sepfx.analysis import Level
-from sepfx.analysis.figures import LEAST_PLACES
+from sepfx.analysis import Level, measured
 from sepfx.analysis.series import letter_of
-from sepfx.analysis.summary import at_level
+from sepfx.analysis.summary import LEAST_PLACES, at_level
 from sepfx.ensembles import Cell
+from sepfx.specifications import canonical
+
+from .columns import Columns
 
 
 def means(summary: dict) -> list[Any]:
-  """Mean counts by series, a table for each level."""
+  """Mean counts by series, and ratios of them, tables for each level."""
   parts: list[Any] = []
-  against = summary["against"]
+  against, error = summary["against"], measured.short(summary["error"])
+  letter = letter_of(against)
   for level in (Level(**own) for own in summary["levels"]):
     cells = at_level(summary["cells"], level)
-    names = list(dict.fromkeys(cell["series"] for cell in cells))
-    parts.append(f"\nTraining prompts until the test MSE is below {level}:")
-    shown = rich.table.Table()
-    shown.add_column("N" if against == "length" else against, justify="right")
-    for name in names:
-      shown.add_column(name, justify="right", overflow="fold")
-    for place in sorted({cell[against] for cell in cells}):
-      by_name = {c["series"]: c for c in cells if c[against] == place}
-      shown.add_row(f"{place:g}", *(_mean(by_name.get(name)) for name in names))
+    parts.append(f"\nTraining prompts until the test {error} is below {level}:")
+    shown = _by_place(cells, against, _mean)
     exponents = [e for e in summary["exponents"] if len(e["over"]) >= LEAST_PLACES]
     fitted = {entry["series"]: entry for entry in at_level(exponents, level)}
     if fitted:
-      shown.add_section()
-      shown.add_row("c", *(exponent(fitted.get(name)) for name in names))
-    parts.append(shown)
-    parts += _ratios(at_level(summary["ratios"], level))
-  letter = letter_of(against)
-  text = "Mean [95% interval] over trials."
+      last = {name: [exponent(fitted.get(name))] for name in shown.columns}
+      shown = shown.followed_by("c", last)
+    parts.append(Columns(letter, *shown, last=bool(fitted)))
+    parts += _ratios(at_level(summary["ratios"], level), cells, against)
+  text = (
+    "Mean [95% interval] over trials, of n itself: a trial's n lies between the check at "
+    "which it is recorded and the one before, so that the mean is about half the "
+    "distance of two checks below the average in trials.csv."
+  )
   if any(len(e["over"]) >= LEAST_PLACES for e in summary["exponents"]):
     text += f" c is the exponent of n ~ {letter}^c."
   if any(cell["reached"] < cell["trials"] for cell in summary["cells"]):
@@ -48,10 +47,38 @@ def means(summary: dict) -> list[Any]:
       " Median: of cells with a trial that is much slower than the others. Fewer than "
       "six trials give it no interval."
     )
-  if any(cell["coarse"] for cell in summary["cells"]):
+  if any(cell["at_most"] for cell in summary["cells"]):
+    text += (
+      " <=: all trials pass at their first check (--check_every), and n is no larger."
+    )
+  if any(cell["coarse"] and not cell["at_most"] for cell in summary["cells"]):
     text += " Coarse: less than ten checks (--check_every)."
   parts.append(text)
   return parts
+
+
+class _Places(NamedTuple):
+  """Rows of a table by what it is along, with columns by series."""
+
+  rows: list[str]
+  columns: dict[str, list[str]]
+
+  def followed_by(self, row: str, entries: Mapping[str, list[str]]) -> _Places:
+    """The same with one row more."""
+    columns = {name: [*own, *entries[name]] for name, own in self.columns.items()}
+    return _Places([*self.rows, row], columns)
+
+
+def _by_place(
+  entries: Sequence[dict], against: str, text: Callable[[dict | None], str]
+) -> _Places:
+  """Lays entries of several series out along an axis."""
+  places = sorted({entry[against] for entry in entries})
+  columns = {}
+  for name in dict.fromkeys(entry["series"] for entry in entries):
+    own = {e[against]: e for e in entries if e["series"] == name}
+    columns[name] = [text(own.get(place)) for place in places]
+  return _Places([f"{place:g}" for place in places], columns)
 
 
 def parameters(cells: Mapping[str, Cell], counts: Mapping[str, int]) -> str:
@@ -107,35 +134,59 @@ def exponent(entry: dict | None) -> str:
   return text + " coarse" * entry["coarse"]
 
 
-def _ratios(ratios: Sequence[dict]) -> list[Any]:
-  """Ratios of n to an earlier cell whose trials share their keys, a row for each."""
-  if not ratios:
-    return []
-  table = rich.table.Table()
-  for name in ("model", "N", "setting", "compared with", "ratio of n", "pairs"):
-    table.add_column(name, overflow="fold")
+def _ratios(ratios: Sequence[dict], cells: Sequence[dict], against: str) -> list[Any]:
+  """n over n of the first model, and over n at the first value of each axis."""
+  names = _series_of(cells)
+  parts: list[Any] = []
+  for (of, over), own in _shown(ratios, cells).items():
+    entries = [{**ratio, "series": names[_where(ratio, cells)]} for ratio in own]
+    what = over if of == "model" else f"{of}={canonical(over)}"
+    paired = any(ratio["pairs"] is not None for ratio in own)
+    how = "trial by trial" if paired else "at equal settings"
+    parts.append(f"n over n of {what}, {how}:")
+    parts.append(Columns(letter_of(against), *_by_place(entries, against, _ratio)))
+  return parts
+
+
+def _shown(
+  ratios: Sequence[dict], cells: Sequence[dict]
+) -> dict[tuple[str, Any], list[dict]]:
+  """Ratios to the first model and to first values, by what they are over."""
+  first = cells[0]["model"] if cells else ""
+  groups: dict[tuple[str, Any], list[dict]] = {}
   for ratio in ratios:
-    ends = (ratio["low"], ratio["high"])
-    interval = "" if None in ends else " [{:.2f}, {:.2f}]".format(*ends)
-    own, other = (
-      {k: source[k] for k in ratio["over"]} for source in (ratio, ratio["over"])
-    )
-    table.add_row(
-      ratio["model"],
-      f"{ratio['length']}",
-      *(", ".join(f"{k}={v}" for k, v in each.items()) for each in (own, other)),
-      f"{ratio['ratio']:.2f}{interval}",
-      str(ratio["pairs"]),
-    )
-  return [
-    "Trial by trial, the n of one setting over that of another (trials share keys):",
-    table,
-  ]
+    if ratio["of"] != "model" or ratio["over"] == first:
+      groups.setdefault((ratio["of"], ratio["over"]), []).append(ratio)
+  return groups
+
+
+def _where(entry: Mapping[str, Any], cells: Sequence[dict]) -> tuple:
+  """The coordinates of an entry's cell."""
+  names = [*cells[0]]
+  coordinates = names[1 : names.index("threshold")]  # after the series
+  return tuple(entry[name] for name in coordinates)
+
+
+def _series_of(cells: Sequence[dict]) -> dict[tuple, str]:
+  """The series of each cell by its coordinates."""
+  return {_where(cell, cells): cell["series"] for cell in cells}
+
+
+def _ratio(entry: dict | None) -> str:
+  """n over n with its interval, or as the bound that it is."""
+  if entry is None:
+    return ""
+  sign = {"at least": "> ", "at most": "< "}.get(entry["bound"], "")
+  text = f"{sign}{entry['ratio']:.3g}"
+  ends = (entry["low"], entry["high"])
+  return text if None in ends else text + " [{:.3g}, {:.3g}]".format(*ends)
 
 
 def _mean(cell: dict | None) -> str:
   if cell is None:  # runs drawn together need not have the same lengths
     return ""
+  if cell["at_most"]:
+    return f"<= {cell['mean']:,.0f}"
   # A restricted mean is a lower bound: some trials never got there.
   entry = f"{'> ' if cell['restricted'] else ''}{cell['mean']:,.0f}"
   if cell["low"] is not None:

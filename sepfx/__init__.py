@@ -17,6 +17,8 @@ if TYPE_CHECKING:
   from sepfx.ensembles import load as load
   from sepfx.measuring import measure as measure
   from sepfx.plotting import plot as plot
+  from sepfx.summaries import Summary as Summary
+  from sepfx.summaries import summarise as summarise
   from sepfx.training import ERM, AdamW, Online
 
 # Where each name is, imported when it is asked for: `sepfx.models` alone needs neither
@@ -25,6 +27,7 @@ _WHERE = {
   **dict.fromkeys(("Records", "Watcher", "load"), "sepfx.ensembles"),
   "measure": "sepfx.measuring",
   "plot": "sepfx.plotting",
+  **dict.fromkeys(("Summary", "summarise"), "sepfx.summaries"),
   **dict.fromkeys(("ERM", "AdamW", "Online"), "sepfx.training"),
 }
 _MODULES = ("ensembles", "models", "probes", "tasks", "training")
@@ -35,6 +38,7 @@ __all__ = [
   "InvalidSetting",
   "Online",
   "Records",
+  "Summary",
   "Watcher",
   "ensembles",
   "lanewise",
@@ -43,6 +47,7 @@ __all__ = [
   "models",
   "plot",
   "probes",
+  "summarise",
   "tasks",
   "training",
 ]

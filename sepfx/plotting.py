@@ -16,6 +16,7 @@ from sepfx.analysis import (
   Level,
   figures,
   looks,
+  measured,
   success_figures,
   summarise_success,
 )
@@ -34,6 +35,7 @@ def plot(
   against: str = "length",
   style: str = "screen",
   width: float | None = None,
+  panels: Sequence[int] | int | None = None,
 ) -> matplotlib.figure.Figure:
   """Draws what records say, as the studies draw it.
 
@@ -49,29 +51,31 @@ def plot(
     style: sizes of type and lines: "screen", "paper" or "slides".
     width: of the figure, in inches; None for the style's own. A narrow figure has its
       panels below one another.
+    panels: places of the panels to draw, from 0 as the whole figure has them, such as
+      [0]; None for all. One alone is no taller than a `width` that is given.
 
   Returns:
     The figure: `.savefig("figure.pdf")` writes it, a notebook shows it.
 
   Raises:
-    InvalidSetting: for records of something else, or a column that they do not have.
+    InvalidSetting: for records of something else, a column that they do not have, or a
+      panel that the figure does not have.
   """
-  takes = "Records, such as sepfx.load of a directory"
-  require(isinstance(records, Records), "records", records, takes)
-  summary = summarise(records, against=against)
+  summary = summary_of(records, against=against)
   with looks.look(style, width):
     if "samples" not in _names(records):
-      figure = success_figures.success(records, summary)
+      figure = success_figures.success(records, summary, panels)
     else:
       levels, risk = _levels(records), _uniform_risk(records)
-      figure = figures.sample_complexity(records, levels, summary, risk, {}, against)
+      own = (levels, summary, risk, {}, against, panels)
+      figure = figures.sample_complexity(records, *own)
     if not records.complete:
       ended, missing = len(records.all_curves), records.missing
       _mark_unfinished(figure, ended, None if missing is None else ended + missing)
     return figure
 
 
-def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
+def summary_of(records: Records, *, against: str = "length") -> dict[str, Any]:
   """Returns means, exponents and the like with 95% intervals, as JSON values.
 
   Of the online protocol what `sepfx.analysis.summarise` returns, of fixed samples what
@@ -84,6 +88,8 @@ def summarise(records: Records, *, against: str = "length") -> dict[str, Any]:
   Raises:
     InvalidSetting: as `plot`.
   """
+  takes = "Records, such as sepfx.load of a directory"
+  require(isinstance(records, Records), "records", records, takes)
   names = _names(records)
   require(len(records.table) > 0, "records", "no rows", "records of at least one trial")
   if "samples" in names:
@@ -109,7 +115,7 @@ def write(directory: RunDirectory, records: Records) -> None:
   """Writes figure.png, figure.pdf and, last, summary.json."""
   with looks.look():
     write_figure(directory, plot(records))
-  summary = json.dumps(summarise(records), indent=2)
+  summary = json.dumps(summary_of(records), indent=2)
   directory.write("summary.json", summary + "\n")
 
 
@@ -181,15 +187,25 @@ def _numbers(records: Records, name: str) -> np.ndarray:
   return np.full(len(records.table), float(settings[name]))
 
 
-def notes_of(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
-  """What records need beside them to be drawn: uniform attention's risk, by the cell.
+def notes_of(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+  """What records need beside them to be drawn, by the cell's name.
 
-  On test prompts; of the cells that have one.
+  Uniform attention's risk on test prompts, of the cells that have one; and what the error
+  is called.
   """
-  found = {
-    cell.name: getattr(cell.trial.test_task, _UNIFORM, lambda: None)() for cell in cells
+  return notes_by_name({cell.name: cell for cell in cells})
+
+
+def notes_by_name(cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
+  """The same of cells under the names that they have among those of several runs."""
+  risks = {
+    name: getattr(cell.trial.test_task, _UNIFORM, lambda: None)()
+    for name, cell in cells.items()
   }
-  return {_UNIFORM: {name: risk for name, risk in found.items() if risk is not None}}
+  return {
+    _UNIFORM: {name: risk for name, risk in risks.items() if risk is not None},
+    measured.NOTE: {n: cell.trial.objective.error_name for n, cell in cells.items()},
+  }
 
 
 def _uniform_risk(records: Records) -> np.ndarray:

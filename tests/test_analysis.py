@@ -1,17 +1,19 @@
 """Statistics of records against their textbook forms."""
 
 import dataclasses
+import io
 import math
 
 import numpy as np
 import pytest
-import rich.table
+import rich.console
 
 from experiments import tables
 from sepfx.analysis import (
   Level,
   block_statistics,
   figures,
+  measured,
   series,
   summarise,
   summarise_probes,
@@ -20,6 +22,7 @@ from sepfx.analysis.passages import Checks
 from sepfx.analysis.summary import at_level
 from sepfx.ensembles import Cell, Records, columns, joined, table
 from sepfx.ensembles.records import probe_table
+from sepfx.tasks import REGRESSION
 from tests import small
 
 BUDGET = 1000
@@ -34,7 +37,9 @@ def as_records(rows, axes=()):
   types = {**dict.fromkeys(coordinates, float), **COLUMNS}
   found = Records(table(rows, types), coordinates, {})
   curves = dict.fromkeys(found.names(), CURVE)
-  return dataclasses.replace(found, all_curves=curves)
+  cells = map(found.cell_of, found.table)
+  notes = {measured.NOTE: dict.fromkeys(cells, REGRESSION.error_name)}
+  return dataclasses.replace(found, all_curves=curves, notes=notes)
 
 
 def risks(records, of=None):
@@ -147,29 +152,54 @@ def test_an_axis_with_a_zero_has_means_and_no_exponent():
   assert summary["exponents"] == []
 
 
-def test_ratios_are_to_the_first_cell_that_shares_keys():
-  """Trials of one index at half the n of the first rate; no other cell shares keys."""
+def test_ratios_compare_cells_that_differ_in_one_thing():
+  """Of two models at two widths and rates: the model, the width or the rate differs."""
   generator = np.random.default_rng(0)
-  base = generator.integers(2000, 8000, 4)
-  rows = [
-    ("qstr", model, 4, rate, trial, 0.7, int(base[trial] * factor), "reached")
-    for model, rate, factor in (("a", 1e-3, 1), ("a", 3e-3, 0.5), ("b", 1e-3, 2))
-    for trial in range(4)
-  ]
-  records = as_records(rows, ("learning_rate",))
+  rows = []
+  factors = {"a": 1, "b": 2, 1e-3: 1, 3e-3: 0.5, 8.0: 1, 16.0: 3}
+  for model in ("a", "b"):
+    base = generator.integers(2000, 8000, 4)
+    for width in (8.0, 16.0):
+      for rate in (1e-3, 3e-3):
+        factor = factors[model] * factors[width] * factors[rate]
+        rows += [
+          ("qstr", model, 4, width, rate, k, 0.7, int(n * factor), "reached")
+          for k, n in enumerate(base)
+        ]
+  records = as_records(rows, ("width", "learning_rate"))
   keys = (records.table["model"] == "b").astype(int)
   summary = summary_of(records, budget=10**6, keys=keys)
-  (ratio,) = summary["ratios"]
-  assert (ratio["model"], ratio["learning_rate"], ratio["pairs"]) == ("a", 3e-3, 4)
-  assert ratio["over"] == {"learning_rate": 1e-3}
-  assert ratio["ratio"] == pytest.approx(0.5, rel=1e-3)
-  assert ratio["low"] < 0.5 < ratio["high"]
-  assert ratio["high"] - ratio["low"] < 0.01  # though n themselves differ by a factor
-  shown = [part for part in tables.means(summary) if isinstance(part, rich.table.Table)]
-  cells = [list(column.cells) for column in shown[1].columns]
-  assert cells[2] == ["learning_rate=0.003"]
-  assert cells[3] == ["learning_rate=0.001"]
-  assert cells[4][0].startswith("0.50 [0.5")
+  names = ("model", "width", "learning_rate", "of", "over", "pairs")
+  found = {tuple(own[name] for name in names): own for own in summary["ratios"]}
+  assert set(found) == {
+    *(
+      ("b", width, rate, "model", "a", None) for width in (8, 16) for rate in (1e-3, 3e-3)
+    ),
+    *((m, 16, rate, "width", 8, 4) for m in "ab" for rate in (1e-3, 3e-3)),
+    *((m, width, 3e-3, "learning_rate", 1e-3, 4) for m in "ab" for width in (8, 16)),
+  }
+  for (_, _, _, of, _, _), ratio in found.items():
+    expected = {"width": 3, "learning_rate": 0.5}.get(of)
+    assert ratio["low"] < ratio["ratio"] < ratio["high"]
+    if expected:  # trial by trial: though n themselves differ by a factor
+      assert ratio["ratio"] == pytest.approx(expected, rel=1e-3)
+      assert ratio["high"] / ratio["low"] < 1.02
+    else:
+      assert ratio["high"] / ratio["low"] > 2
+  text = printed(tables.means(summary))
+  assert "n over n of a, at equal settings:" in text
+  assert "n over n of learning_rate=0.001, trial by trial:" in text
+  assert "n over n of width=8, trial by trial:" in text
+  budget = summary_of(records, budget=10**6)  # nobody shares keys with another
+  assert {own["pairs"] for own in budget["ratios"]} == {None}
+
+
+def printed(parts, width=100):
+  """What a terminal of so many columns shows."""
+  console = rich.console.Console(width=width, record=True, file=io.StringIO())
+  for part in parts:
+    console.print(part)
+  return console.export_text()
 
 
 def test_coarse_means_say_so():

@@ -40,7 +40,7 @@ def test_losses_are_shown_where_all_models_were_run():
   ):
     own = records.where(kept)
     figure = draw_records(own, summary_of(own), {})
-    assert figure.axes[1].get_title() == f"test loss at $N$ = {length}"
+    assert figure.axes[1].get_title() == f"test MSE at $N$ = {length}"
 
 
 def test_figure_marks_what_was_not_reached():
@@ -76,7 +76,7 @@ def test_figure_against_another_axis():
   ]  # fmt: skip
   exponents = counts.get_legend()
   assert exponents.get_title().get_text() == r"$c$ of $n \sim \mathrm{learning\ rate}^c$"
-  assert losses.get_title() == r"test loss at $\mathrm{learning\ rate}$ = 0.01"
+  assert losses.get_title() == r"test MSE at $\mathrm{learning\ rate}$ = 0.01"
   # Trials with their dots, the threshold, uniform attention.
   assert len(losses.lines) == 2 * 3 + 2
   assert legend_labels(figure)[0] == "a"
@@ -170,7 +170,7 @@ def test_many_levels_stand_in_rows():
     "test MSE below 0.7",
     "test MSE below 0.25 of uniform attention's",
   ]
-  assert shown[5].get_title() == "test loss at $N$ = 8"
+  assert shown[5].get_title() == "test MSE at $N$ = 8"
   assert len(shown) == 6
 
 
@@ -306,7 +306,8 @@ def test_marks_lie_before_all_lines():
   figure = draw(["reached", "censored", "diverged"], {})
   lines = [l for l in figure.axes[0].lines if len(l.get_xdata())]
   drawn = [l for l in lines if l.get_linestyle() not in ("None", "none")]
-  marks = [l for l in lines if str(l.get_marker()) in ("o", "s") and not l.get_alpha()]
+  own = {style["marker"] for style in looks.styles_of("ab").values()}
+  marks = [l for l in lines if l.get_marker() in own and not l.get_alpha()]
   arrows = [l for l in lines if "arrow" in str(l.get_marker())]
   assert drawn
   assert marks

@@ -66,9 +66,9 @@ def test_the_same_trials_as_the_command_line_leaves(tmp_path):
     assert own == (tmp_path / "command" / name).read_bytes()
   loaded = sepfx.load(tmp_path / "call")
   of_command = json.loads((tmp_path / "command" / "summary.json").read_text())
-  of_both = plotting.summarise(sepfx.load(tmp_path / "command"))
+  of_both = plotting.summary_of(sepfx.load(tmp_path / "command"))
   for part in ("cells", "exponents"):
-    assert plotting.summarise(loaded)[part] == of_command[part]
+    assert plotting.summary_of(loaded)[part] == of_command[part]
     assert of_both[part] == of_command[part]
   np.testing.assert_array_equal(loaded.table, found.table)
   assert loaded.settings == found.settings
@@ -375,7 +375,7 @@ def test_figure_of_shares_of_uniform_attentions_loss(tmp_path):
   shares = [f"test MSE below {f} of uniform attention's" for f in (0.9, 0.8)]
   assert titles[:3] == ["test MSE below 0.9", *shares]
   of_command = json.loads((tmp_path / "run" / "summary.json").read_text())
-  found = json.loads(json.dumps(plotting.summarise(loaded)))
+  found = json.loads(json.dumps(plotting.summary_of(loaded)))
   assert found["exponents"] == of_command["exponents"]
 
 

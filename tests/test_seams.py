@@ -88,6 +88,7 @@ LAYERS = (
   ("probes", "ensembles"),
   ("analysis",),
   ("plotting",),
+  ("summaries",),
   ("measuring",),
 )
 

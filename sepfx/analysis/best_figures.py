@@ -10,8 +10,15 @@ import matplotlib.figure
 import matplotlib.lines
 import numpy as np
 
+from sepfx.analysis import measured
 from sepfx.analysis.best_summary import RATE
-from sepfx.analysis.figures import BOUND, aside, draw_arrows, line_with_intervals
+from sepfx.analysis.figures import (
+  AT_MOST,
+  BOUND,
+  aside,
+  draw_arrows,
+  line_with_intervals,
+)
 from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.levels import Level
 from sepfx.analysis.looks import columns, fit_labels, inches, points, styles_of
@@ -22,7 +29,6 @@ from sepfx.analysis.ticks import label_logarithmic, label_places
 # The rate that all architectures are trained at in the publication.
 PUBLISHED_RATE = 1e-3
 _INFORMATION: Mapping[str, Any] = {"color": "black", "linestyle": ":", "marker": "."}
-_EDGE: Mapping[str, Any] = {**BOUND, "marker": r"$\Downarrow$"}
 
 
 def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -64,10 +70,10 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       shift = aside(places, True, k - (len(styles) - 1) / 2)
       own = [entry for entry in best if entry["series"] == name]
       line_with_intervals(figure, upper, own, against, shift, style)
-      edge = [entry for entry in own if entry["edge"]]
+      edge = [entry for entry in own if entry["edge"] and not entry["at_most"]]
       x = shift([entry[against] for entry in edge])
       n = [entry["mean"] if entry["low"] is None else entry["low"] for entry in edge]
-      draw_arrows(figure, upper, x, n, _EDGE, style["color"], points=-18)
+      draw_arrows(figure, upper, x, n, AT_MOST, style["color"], points=-18)
       at_published = [
         c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
       ]
@@ -85,7 +91,8 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     tried = sorted({cell[RATE] for cell in cells})
     lower.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
     label_places(lower.yaxis, tried)
-    upper.set(ylabel="training prompts n", title=f"test MSE below {level}")
+    error = measured.short(summary["error"])
+    upper.set(ylabel="training prompts n", title=f"test {error} below {level}")
     label_logarithmic(upper.yaxis)
     lower.set(xlabel=label_of(against), ylabel="best learning rate")
   fit_labels(figure)
@@ -155,5 +162,7 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
   if any(entry["restricted"] for entry in summary["best"]):
     handles.append(handle_of("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):
-    handles.append(handle_of("upper bound: rate at an edge (hollow below)", **_EDGE))
+    handles.append(handle_of("upper bound: rate at an edge (hollow below)", **AT_MOST))
+  if any(entry["at_most"] for entry in summary["best"]):
+    handles.append(handle_of("at most n: passes at the first check", **AT_MOST))
   return handles

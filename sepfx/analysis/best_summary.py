@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from sepfx.analysis import measured
 from sepfx.analysis.best import Best, Trials, best_of, laid_out
 from sepfx.analysis.bounded import CONFIDENCE
 from sepfx.analysis.levels import Level
-from sepfx.analysis.passages import COARSE, Checks, bounds_of, cell_means
+from sepfx.analysis.passages import (
+  COARSE,
+  Checks,
+  at_first_check,
+  bounds_of,
+  cell_means,
+)
 from sepfx.analysis.scaling import fit_exponent, local_exponents, straightness
 from sepfx.analysis.series import letter_of, series
 from sepfx.analysis.summary import at_level, json_values, of_level
@@ -50,9 +57,11 @@ def summarise_best(
     rate with what `sepfx.analysis.best.Best` has; `learning_rate` is None where no trial
     of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
     the smallest or the largest tried, so that one beyond it may need fewer samples.
+    `at_most` is True where all its trials reached at the first check, which is `mean`.
     `information`: prompts that any learner needs on average over links (the inverse of
     `sepfx.theory.lower_bounds.information_floor`), None where that is not known.
-    `exponents`: c of n ~ N^c over the trials at the best rates; `at_rates`, c at each
+    `exponents`: c of n ~ N^c over the trials at the best rates, but for those that are
+    known as at most the first check; `at_rates`, c at each
     rate over those lengths at which all its trials reached, which is too small where n
     grows beyond the budget; and the verdict that
     follows from its interval; `straight`, the p-value of a straight line against means
@@ -93,6 +102,7 @@ def summarise_best(
     "confidence": CONFIDENCE,
     "against": against,
     "levels": [level._asdict() for level in levels],
+    "error": measured.error_name(records),
     "repetitions": _REPETITIONS,
     "seed": _SEED,
     "cells": cells,
@@ -138,6 +148,8 @@ def _rates(own: np.ndarray, checks: Checks, running: np.ndarray) -> list[dict[st
 def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] | None:
   """How n grows with the length, or what else it is held against, over these trials."""
   reached = own["outcome"] == "reached"
+  known = ~at_first_check(own["samples"], reached, checks, own[against])
+  own, reached, checks = own[known], reached[known], checks.at(known)
   bounds = bounds_of(own["samples"], reached, checks)
   x = own[against]
   found = fit_exponent(x, bounds, reached)
@@ -176,12 +188,16 @@ def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
   if found is None:
     nothing = dict.fromkeys((RATE, *Best._fields[1:]))
     nothing |= {"mean": float(budget), "trials": 0, "reached": 0}
-    return {**entry, **nothing, "edge": False, "restricted": True, "coarse": False}
+    nothing |= {"restricted": True, "coarse": False, "at_most": False}
+    return {**entry, **nothing, "edge": False}
   values = found._asdict()
   setting = values.pop("setting")
   values["chosen"] = dict(zip(map(str, rates), found.chosen.tolist(), strict=True))
   run = trials.run[setting]
   samples, reached = trials.samples[setting, run], trials.reached[setting, run]
+  at_most = bool(np.all(reached & (samples <= every)))
+  if at_most:  # no more is known of n than that
+    values |= {"mean": float(every), "low": np.nan, "high": np.nan}
   return {
     **entry,
     RATE: rates[setting],
@@ -191,4 +207,5 @@ def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
     "edge": len(rates) > 1 and setting in (0, len(rates) - 1),
     "restricted": not bool(np.all(reached)),
     "coarse": bool(np.mean(samples) < COARSE * every),
+    "at_most": at_most,
   }

@@ -12,12 +12,13 @@ import matplotlib.figure
 import matplotlib.lines
 import matplotlib.transforms
 import numpy as np
+import scipy.optimize
 
-from sepfx.analysis import looks
+from sepfx.analysis import looks, measured
 from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.levels import Level
 from sepfx.analysis.series import label_of, series, typeset
-from sepfx.analysis.summary import at_level, of_level
+from sepfx.analysis.summary import LEAST_PLACES, at_level, of_level
 from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
 
@@ -28,6 +29,7 @@ _NOT_REACHED: Mapping[str, Any] = {
   "markersize": 11,
 }
 BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
+AT_MOST = {**BOUND, "marker": r"$\Downarrow$"}
 
 # Width and height of a panel that is as wide as it likes, in inches.
 _PANEL = (4.6, 4.0)
@@ -45,8 +47,6 @@ _SENTENCE_INCHES = 3.0
 _LABEL_LINE_INCHES = 0.17
 # What arrows above a point take, in inches at 10 points.
 _ARROW_INCHES = 0.5
-# Fewer values of x give no exponent that is shown: two would always lie on a line.
-LEAST_PLACES = 3
 
 # Marks lie before lines, and arrows before marks.
 _MARKS, _ARROWS = 2.5, 2.6
@@ -62,8 +62,9 @@ def sample_complexity(
   uniform_risk: np.ndarray,
   published: Published,
   against: str = "length",
+  panels: Sequence[int] | int | None = None,
 ) -> matplotlib.figure.Figure:
-  """Draws samples against length for each level, and the test loss behind it.
+  """Draws samples against length for each level, and the test error behind it.
 
   Args:
     records: with thresholds, and curves (samples, loss, exact) if there are any.
@@ -72,24 +73,34 @@ def sample_complexity(
     uniform_risk: risk of uniform attention, [rows], NaN where there is none.
     published: published means to draw beside; may be empty.
     against: the numeric column to draw against, the length or another one.
+    panels: places of those to draw, from 0; None for all.
 
   Returns:
-    One panel for each level, and where there are curves one with the test loss at the
+    One panel for each level, and where there are curves one with the test error at the
     largest length that all series have (the largest of all if they have none in common).
+
+  Raises:
+    InvalidSetting: for a panel that there is not.
   """
   names = series(records, (against,))
   if against != "length":
     published = {}
   published = {key: points for key, points in published.items() if key[0] in names}
   styles = looks.styles_of(names.tolist())
-  panels = len(levels) + bool(records.all_curves)
+  shown = looks.panels_of(panels, len(levels) + bool(records.all_curves))
+  error = measured.short(summary["error"])
   # Exponents of many series stand in two columns above the data.
   room = 1.8 if len(styles) > _ONE_COLUMN else 1.25
-  figure, axes = looks.grid(panels, _PANEL, _MAX_COLUMNS, room)
-  for axis, level in zip(axes, levels, strict=False):
+  figure, axes = looks.grid(len(shown), _PANEL, _MAX_COLUMNS, room)
+  height = looks.panel_of(axes[0])[1]
+  for axis, panel in zip(axes, shown, strict=True):
+    if panel == len(levels):
+      own = (records, names, levels, uniform_risk, styles, against, error)
+      _draw_losses(axis, *own)
+      continue
+    level = levels[panel]
     chosen = of_level(records, level, uniform_risk)
     cells = at_level(summary["cells"], level)
-    exponents = at_level(summary["exponents"], level)
     places = np.unique(records.table[chosen][against])
     logarithmic = bool(np.all(places > 0))
     for k, (name, style) in enumerate(styles.items()):
@@ -101,15 +112,23 @@ def sample_complexity(
       line_with_intervals(figure, axis, own_cells, against, shift, style)
       if not level.of_uniform:
         _draw_published(axis, published.get((name, level.value), ()), style)
-    _finish_counts(axis, places, against, logarithmic, f"test MSE below {level}")
-    above = np.any(records.table["outcome"][chosen] != "reached")
-    _write_exponents(axis, exponents, styles, _ARROW_INCHES * bool(above))
-    label_logarithmic(axis.yaxis)
-  if records.all_curves:
-    last = axes[len(levels)]
-    _draw_losses(last, records, names, levels, uniform_risk, styles, against)
+    _finish_counts(axis, places, against, logarithmic, f"test {error} below {level}")
   looks.fit_labels(figure)
-  legend_below(figure, _legend(styles, records, published, summary["cells"]))
+  of_levels = [levels[panel] for panel in shown if panel < len(levels)]
+  cells = [cell for level in of_levels for cell in at_level(summary["cells"], level)]
+  handles = _of_series(styles)
+  if of_levels:
+    handles += _of_counts(cells, published)
+  if len(levels) in shown:
+    handles += _of_curves(records)
+  height -= legend_below(figure, handles)
+  for axis, panel in zip(axes, shown, strict=True):
+    if panel < len(levels):
+      cells = at_level(summary["cells"], levels[panel])
+      spent = any(cell["reached"] < cell["trials"] for cell in cells)
+      exponents = at_level(summary["exponents"], levels[panel])
+      _write_exponents(axis, exponents, styles, _ARROW_INCHES * spent, height)
+      label_logarithmic(axis.yaxis)
   return figure
 
 
@@ -176,12 +195,12 @@ def line_with_intervals(
   shift: Any,
   style: Mapping[str, Any],
 ) -> None:
-  """Draws means with their intervals, and an arrow where one is a lower bound.
+  """Draws means with their intervals, and an arrow where one is a bound.
 
   Args:
     figure: that the axis is of.
     axis: to draw on, logarithmic in n.
-    cells: with `mean`, `low`, `high` and `restricted`, and
+    cells: with `mean`, `low`, `high`, `restricted` and `at_most`, and
     against: the entry to draw them against.
     shift: moves points a little to one side.
     style: one of `sepfx.analysis.looks`.
@@ -205,6 +224,9 @@ def line_with_intervals(
   restricted = np.array([cell["restricted"] for cell in cells], bool)
   bounded = (x[restricted], mean[restricted])
   draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
+  at_most = np.array([cell["at_most"] for cell in cells], bool)
+  bounded = (x[at_most], mean[at_most])
+  draw_arrows(figure, axis, *bounded, AT_MOST, style["color"], points=-14)
 
 
 def _draw_published(axis, points, style) -> None:
@@ -237,7 +259,7 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
   axis.grid(alpha=0.25)
 
 
-def _write_exponents(axis, exponents, styles, above: float) -> None:
+def _write_exponents(axis, exponents, styles, above: float, height: float) -> None:
   """Writes them above the data, each beside its series' marker.
 
   Args:
@@ -245,6 +267,7 @@ def _write_exponents(axis, exponents, styles, above: float) -> None:
     exponents: a summary's.
     styles: of series by their names, all that the figure has.
     above: what arrows need above the data, in inches at type of 10 points.
+    height: of the panel with all that belongs to it, in inches.
   """
   shown = [e for e in exponents if len(e["over"]) >= LEAST_PLACES]
   handles: list[matplotlib.artist.Artist] = []
@@ -253,7 +276,7 @@ def _write_exponents(axis, exponents, styles, above: float) -> None:
     marks = {**styles[e["series"]], "linestyle": "none"}
     text = f"{e['c']:.2f}{interval}{', coarse' * e['coarse']}"
     handles.append(matplotlib.lines.Line2D([], [], **marks, label=text))
-  width, height = looks.panel_of(axis)
+  width, _ = looks.panel_of(axis)
   columns = 1 if len(handles) <= _ONE_COLUMN else 2
   longest = max((len(str(handle.get_label())) for handle in handles), default=0)
   across = looks.points(_MARKER_INCHES + _SMALL_LETTER_INCHES * longest)
@@ -309,7 +332,7 @@ def draw_arrows(
 
 
 def _draw_losses(
-  axis: matplotlib.axes.Axes, records, names, levels, uniform_risk, styles, against
+  axis: matplotlib.axes.Axes, records, names, levels, uniform_risk, styles, against, error
 ) -> None:
   places = [set(records.table[against][names == name].tolist()) for name in styles]
   place = max(set.intersection(*places) or set.union(*places))
@@ -342,43 +365,70 @@ def _draw_losses(
   low, high = max(0, low - 0.05 * (high - low)), high + 0.05 * (high - low)
   axis.set_ylim(low, high)
   line = looks.points(_LABEL_LINE_INCHES) / (_INSIDE * looks.panel_of(axis)[1])
-  middle, end = 0.0, -np.inf
-  for value, label, linestyle in sorted(lines):
+  lines.sort()
+  heights = [(value - low) / (high - low) for value, _, _ in lines]
+  sizes = [line * (1 + label.count("\n")) for _, label, _ in lines]
+  middles = apart(heights, sizes)
+  for (value, label, linestyle), height, middle in zip(
+    lines, heights, middles, strict=True
+  ):
     axis.axhline(value, color="black", linewidth=1, linestyle=linestyle)
-    # Beside the axis: on it, a label would lie over the curves. Above the one before.
-    half = line * (1 + label.count("\n")) / 2
-    middle = max((value - low) / (high - low), end + half)
-    end = middle + half
+    # Beside the axis: on it, a label would lie over the curves. Led to its line.
+    leader = {"arrowstyle": "-", "linewidth": looks.points(0.6), "relpos": (0, 0.5)}
     axis.annotate(
-      label, (1.02, middle), xycoords="axes fraction", va="center", fontsize="small",
-      annotation_clip=False,
+      label, (1, height), (1.05, middle), xycoords="axes fraction", va="center",
+      fontsize="small", annotation_clip=False,
+      arrowprops={**leader, "shrinkA": 0, "shrinkB": 0},
     )  # fmt: skip
   axis.set(
     xlabel="training prompts",
-    ylabel="test MSE",
-    title=rf"test loss at ${typeset(against)}$ = {place:g}",
+    ylabel=f"test {error}",
+    title=rf"test {error} at ${typeset(against)}$ = {place:g}",
   )
   label_logarithmic(axis.xaxis)
   axis.grid(alpha=0.25)
 
 
-def _legend(styles, records, published, cells) -> list[matplotlib.lines.Line2D]:
-  handles = [handle_of(name, **style, linewidth=2) for name, style in styles.items()]
-  handles.append(handle_of("one trial", linestyle="none", marker="o", alpha=0.35))
+def apart(wanted: Sequence[float], sizes: Sequence[float]) -> np.ndarray:
+  """The middles of labels that do not overlap, as near to where they belong as can be.
+
+  Args:
+    wanted: middles, ascending.
+    sizes: heights of the labels.
+  """
+  size = np.array(sizes)
+  least = np.concatenate([[0.0], np.cumsum(size[:-1] + size[1:]) / 2])
+  # Least squares under that order.
+  moved = scipy.optimize.isotonic_regression(np.asarray(wanted) - least)
+  return moved.x + least
+
+
+def _of_series(styles) -> list[matplotlib.lines.Line2D]:
+  return [handle_of(name, **style, linewidth=2) for name, style in styles.items()]
+
+
+def _of_counts(cells, published) -> list[matplotlib.lines.Line2D]:
+  handles = [handle_of("one trial", linestyle="none", marker="o", alpha=0.35)]
   if any(cell["coarse"] for cell in cells):
     bar = {"linestyle": "none", "marker": "|", "markersize": 12, "markeredgewidth": 4}
     handles.append(handle_of("one trial, between two checks", alpha=0.25, **bar))
   handles.append(handle_of("mean and 95% interval", marker="|", markersize=10))
-  if np.any(records.table["outcome"] != "reached"):
+  if any(cell["reached"] < cell["trials"] for cell in cells):
     handles.append(handle_of("threshold not reached", **_NOT_REACHED))
     handles.append(handle_of("mean is a lower bound", **BOUND))
-  if any(not np.all(curve["exact"]) for curve in records.all_curves.values()):
-    label = "dots: loss on all test prompts"  # elsewhere an estimate, on some
-    handles.append(handle_of(label, linestyle="-", marker=".", linewidth=1))
+  if any(cell["at_most"] for cell in cells):
+    handles.append(handle_of("at most n: passes at the first check", **AT_MOST))
   if published:
     hollow = {"linestyle": ":", "marker": "o", "markerfacecolor": "white"}
     handles.append(handle_of("published mean", **hollow))
   return handles
+
+
+def _of_curves(records) -> list[matplotlib.lines.Line2D]:
+  if all(np.all(curve["exact"]) for curve in records.all_curves.values()):
+    return []
+  label = "dots: on all test prompts"  # elsewhere an estimate, on some
+  return [handle_of(label, linestyle="-", marker=".", linewidth=1)]
 
 
 def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -389,6 +439,7 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
     summary: `sepfx.analysis.transitions` of the records.
   """
   cells = summary["cells"]
+  error = measured.short(measured.error_name(records))
   lengths = sorted({cell["length"] for cell in cells})
   figure, axes = looks.grid(len(lengths), (4.4, 3.8))
   styles = looks.styles_of(cell["series"] for cell in cells)
@@ -408,7 +459,7 @@ def transitions(records: Records, summary: Mapping[str, Any]) -> matplotlib.figu
         label=None if k else label,
       )
   for axis, length in zip(axes, lengths, strict=True):
-    axis.set(xlabel="step", ylabel="held-out error", title=f"$T$ = {length}")
+    axis.set(xlabel="step", ylabel=f"held-out {error}", title=f"$T$ = {length}")
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False, fontsize="small")
     axis.grid(alpha=0.25)

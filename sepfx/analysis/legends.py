@@ -35,13 +35,16 @@ def handle_of(label: str, **style: Any) -> matplotlib.lines.Line2D:
 
 def legend_below(
   figure: matplotlib.figure.Figure, handles: Sequence[matplotlib.artist.Artist]
-) -> None:
+) -> float:
   """Adds a legend below the panels, in as many columns as there is room for.
 
-  It makes the figure higher, and leaves the panels their size. Names that are longer
-  than the figure is wide are broken.
+  It makes the figure higher, and leaves the panels their size, but for one alone
+  (`sepfx.analysis.looks.grow`). Names that are longer than the figure is wide are broken.
+
+  Returns:
+    By how many inches a panel alone gave way.
   """
-  _fitting_legend(
+  return _fitting_legend(
     figure, handles, figure.get_figwidth(), figure, {"loc": "outside lower center"}
   )
 
@@ -78,7 +81,7 @@ def legend_under(
   )
 
 
-def _fitting_legend(owner, handles, width: float, figure, settings) -> None:
+def _fitting_legend(owner, handles, width: float, figure, settings) -> float:
   """A legend of at most this width; the figure grows by its height."""
   room = width - looks.points(_HANDLE_INCHES)
   labels = [looks.wrap(str(handle.get_label()), room) for handle in handles]
@@ -90,5 +93,4 @@ def _fitting_legend(owner, handles, width: float, figure, settings) -> None:
     if box.width <= 0.98 * width * figure.dpi or columns == 1:
       break
     legend.remove()
-  taken = box.height / figure.dpi + looks.points(_AROUND_INCHES)
-  figure.set_figheight(figure.get_figheight() + taken)
+  return looks.grow(figure, box.height / figure.dpi + looks.points(_AROUND_INCHES))

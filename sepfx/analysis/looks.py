@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,6 +53,10 @@ _OF_MODELS: Mapping[str, tuple[int, str, int]] = {
   "dense_convolution": (5, "8", 0),
   "tokens_first": (7, "d", 0),
 }
+# Colours, markers and dash patterns of models that are not the library's: those have none
+# of these.
+_OWN_COLOURS = ("#7a4419", "#5aa9e6", "#e377c2", "#5e3fbe", "#7fb51f", "#f0866e")
+_OWN_MARKERS = (">", "H", (4, 1, 0), (8, 1, 0))
 # Markers of a model's series after those that its fills tell apart.
 _FURTHER = ("o", "s", "^", "D", "v", "P", "X", "p")
 
@@ -159,6 +162,51 @@ def columns(panels: int, most: int, room: float = 1) -> int:
   return max(1, min(panels, most, fits))
 
 
+def panels_of(chosen: Sequence[int] | int | None, number: int) -> list[int]:
+  """Which panels of a figure are drawn.
+
+  Args:
+    chosen: places from 0, or one of them; None for all.
+    number: of panels that it has.
+
+  Raises:
+    InvalidSetting: for one that it does not have, or one twice.
+  """
+  if chosen is None:
+    return list(range(number))
+  takes = f"places of panels, from 0 to {number - 1}, such as [0]"
+  places = [chosen] if isinstance(chosen, int) else chosen
+  proper = isinstance(places, Iterable) and not isinstance(places, str)
+  require(proper, "panels", chosen, takes)
+  own = list(places)
+  known = all(isinstance(p, int | np.integer) and 0 <= p < number for p in own)
+  known = known and not any(isinstance(place, bool) for place in own)
+  require(known and 0 < len(own) == len(set(own)), "panels", chosen, takes)
+  return [int(place) for place in own]
+
+
+def grow(figure: matplotlib.figure.Figure, by: float) -> float:
+  """Makes a figure higher, for what stands beside its panels.
+
+  One of a single panel gets no higher than the width that is asked for: its panel gives
+  way.
+
+  Args:
+    figure: any.
+    by: in inches.
+
+  Returns:
+    By how many inches its panel gave way.
+  """
+  height, width = figure.get_figheight(), _now.get().width
+  panels = sum(axis.get_subplotspec() is not None for axis in figure.axes)
+  grown = by
+  if width is not None and panels == 1:
+    grown = min(by, max(0.0, width - height))
+  figure.set_figheight(height + grown)
+  return by - grown
+
+
 def grid(
   panels: int, size: tuple[float, float], most: int = 3, room: float = 1.25
 ) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
@@ -257,8 +305,8 @@ def styles_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
   """The styles of series, by their names, in the order given.
 
   A model's own style is that of its first series by name. Its further ones have its
-  colour, with other fills and dash patterns. What is no model of the library takes what
-  is left, colours of no model that is there first.
+  colour, with other fills and dash patterns. What is no model of the library has colours
+  and markers that no model of the library has.
 
   Args:
     names: of `sepfx.analysis.series`: a model, then what else tells series apart.
@@ -273,19 +321,22 @@ def styles_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
   for model, (_, *further) in known.items():
     for k, name in enumerate(further, start=1):
       own[name] = _of_model(model, k, own.values())
-  colours = {style["color"] for style in own.values()}
-  taken = {_mark(style) for style in own.values()}
-  every = [style_of(k) for k in range(len(STYLES) * len(_FILLS))]
-  every = [style for style in every if _mark(style) not in taken]
-  free = [s for s in every if s["fillstyle"] != "full" or s["color"] not in colours]
-  free.sort(key=lambda style: style["color"] in colours)  # stable
-  rest = zip(sorted(set(order) - set(own)), itertools.cycle(free), strict=False)
-  own.update(rest)
+  rest = sorted(set(order) - set(own))
+  own.update((name, _of_others(k)) for k, name in enumerate(rest))
   return {name: own[name] for name in order}
 
 
-def _mark(style: Mapping[str, Any]) -> tuple[str, str, str]:
-  return style["color"], style["marker"], style["fillstyle"]
+def _of_others(k: int) -> dict[str, Any]:
+  """The style of the k-th series that is of no model of the library."""
+  turn, place = divmod(k, len(_OWN_COLOURS))
+  marker = _OWN_MARKERS[(place + turn) % len(_OWN_MARKERS)]
+  fills = _FILLS if isinstance(marker, str) else ("full", "none")
+  return {
+    "color": _OWN_COLOURS[place],
+    "marker": marker,
+    "linestyle": _DASHES[(place + turn) % len(_DASHES)],
+    "fillstyle": fills[turn // len(_OWN_MARKERS) % len(fills)],
+  }
 
 
 def _of_model(

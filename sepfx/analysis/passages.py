@@ -223,6 +223,8 @@ class Mean(NamedTuple):
     restricted: whether some trial did not reach the threshold.
     coarse: whether the recorded mean is less than ten checks.
     median, median_low, median_high, slow: what `sepfx.analysis.medians.Median` says.
+    at_most: whether all trials reached it at their first check. Then n is at most that
+      check, which stands as the mean, without an interval.
   """
 
   mean: float
@@ -236,6 +238,7 @@ class Mean(NamedTuple):
   median_low: float
   median_high: float
   slow: int
+  at_most: bool = False
 
 
 def cell_means(
@@ -263,7 +266,30 @@ def cell_means(
     chosen = coarse == kind
     of_kind = samples[chosen], reached[chosen], checks.at(chosen), cells[chosen]
     means.update(_of_one_kind(*of_kind, coarse=bool(kind)))
+  for place in np.unique(cells[at_first_check(samples, reached, checks, cells)]).tolist():
+    unknown = dict.fromkeys(("low", "high", "spread"), float("nan"))
+    own = means[place]
+    means[place] = own._replace(mean=own.recorded, at_most=True, **unknown)
   return {place: means[place] for place in places.tolist()}
+
+
+def at_first_check(
+  samples: Real[np.ndarray, " n"],
+  reached: Bool[np.ndarray, " n"],
+  checks: Checks,
+  cells: np.ndarray,
+) -> Bool[np.ndarray, " n"]:
+  """Whether all trials of a trial's cell reached the threshold at their first check.
+
+  Nothing is known of such an n but that it is at most that check's.
+
+  Args:
+    samples, reached, checks, cells: as `cell_means` takes them.
+  """
+  first = reached & (samples <= checks.every)
+  _, which = np.unique(cells, return_inverse=True)
+  later = np.bincount(which, ~first) > 0
+  return ~later[which]
 
 
 def padded(bounds: Bounds, cells: np.ndarray) -> Bounds:

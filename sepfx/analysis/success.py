@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,8 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
+from sepfx.analysis import measured
+from sepfx.analysis.ratios import AT_LEAST, AT_MOST, BOTH_BOUNDED, comparisons
 from sepfx.analysis.series import series
 from sepfx.analysis.statistics import CONFIDENCE
 from sepfx.ensembles import Records
@@ -210,6 +212,10 @@ def choose_sizes(counts: Counts, sizes: np.ndarray, number: int) -> np.ndarray:
   return sizes[np.argmin(np.abs(chance - heights[:, None]), axis=1)]
 
 
+# What bounds a critical size.
+LESS, MORE = "less than", "more than"
+
+
 class Critical(NamedTuple):
   """A critical sample size: where half of the trials succeed.
 
@@ -255,9 +261,9 @@ def critical_size(counts: Counts, own: Posterior | None) -> Critical:
   smallest, largest = int(counts.sizes[0]), int(counts.sizes[-1])
   bound = None
   if np.all(counts.successes == counts.trials) or size < smallest:
-    bound = "less than"
+    bound = LESS
   elif not np.any(counts.successes) or size > largest:
-    bound = "more than"
+    bound = MORE
   if bound:
     low, size, high = 3 * [np.nan]
   return Critical(size, low, high, bound, smallest, largest, first, error)
@@ -275,7 +281,20 @@ def critical_ratio(larger: Posterior, smaller: Posterior) -> tuple[float, float,
     larger.weights.T, smaller.weights.T, np.sum(smaller.weights, axis=0), strict=True
   )
   weights = np.sum([np.convolve(a, b[::-1]) / p for a, b, p in shares if p > 0], axis=0)
-  first = larger.log_critical[0] - smaller.log_critical[-1]
+  return _ratio(larger, smaller, weights)
+
+
+def independent_ratio(one: Posterior, other: Posterior) -> tuple[float, float, float]:
+  """The same of two models, whose success curves have each a steepness of their own."""
+  a, b = (np.sum(own.weights, axis=1) for own in (one, other))
+  return _ratio(one, other, np.convolve(a, b[::-1]))
+
+
+def _ratio(
+  one: Posterior, other: Posterior, weights: np.ndarray
+) -> tuple[float, float, float]:
+  """From the weights of differences of log m_crit."""
+  first = one.log_critical[0] - other.log_critical[-1]
   differences = first + _LOG_STEP * np.arange(len(weights))
   low, ratio, high = np.exp(_quantiles(differences, weights, _INTERVAL)).tolist()
   return ratio, low, high
@@ -365,11 +384,16 @@ def summarise_success(
     size for each series and length), `steepness` (by series, of its success curves at
     all lengths, with the support for that), `growth` (by series); `floor` (length, size
     and its standard error, of those that are known), `no_floor` (the other lengths of
-    `floors`); and
-    `ratios`, how much the critical size of a series grows from each length to each
-    larger one, where both are known. All with 95% intervals.
+    `floors`); `ratios`, how much the critical size of a series grows from each length to
+    each larger one, where both are known; `between`, critical sizes over those of cells
+    that differ in the model, or in one setting from its first value, and in nothing else;
+    `left_out`, what is not said, of which series, and why; and `error`, what thresholds
+    are about. All with 95% intervals.
   """
   cells, critical, steepness, ratios, growth = [], [], {}, [], {}
+  known_sizes: list[tuple[dict[str, Any], Critical, Posterior | None]] = []
+  left_out: list[dict[str, Any]] = []
+  others = [c for c in records.coordinates if c != "sample_size"]
   names = series(records, ("length", "sample_size"))
   for name in dict.fromkeys(names.tolist()):
     by_length: dict[int, Counts] = {}
@@ -400,6 +424,13 @@ def summarise_success(
       # NaN is not JSON.
       values = {k: None if v != v else v for k, v in own_size._asdict().items()}
       critical.append({"series": name, "length": length, **values})
+      row = mine[mine["length"] == length][0]
+      point = {c: row[c].item() for c in others}
+      known_sizes.append((point, own_size, posteriors.get(length)))
+      if own_size.bound:
+        end = own_size.largest if own_size.bound == MORE else own_size.smallest
+        why = f"T = {length}: {own_size.bound} {end}, one of the sizes tried"
+        left_out.append({"what": "critical size", "series": name, "why": why})
     known = [length for length in posteriors if found[length].bound is None]
     for smaller, larger in itertools.combinations(known, 2):
       ratio, low, high = critical_ratio(posteriors[larger], posteriors[smaller])
@@ -409,16 +440,66 @@ def summarise_success(
       )  # fmt: skip
     fitted = fit_growth(by_length)
     growth[name] = fitted._asdict() if fitted else None
+    if not fitted:
+      why = f"it takes critical sizes at three values of T, and has {len(known)}"
+      left_out.append({"what": "growth", "series": name, "why": why})
+  between, missing = _between(known_sizes)
   return {
     "confidence": CONFIDENCE,
+    "error": measured.error_name(records),
     "cells": cells,
     "critical": critical,
     "steepness": steepness,
     "ratios": ratios,
+    "between": between,
+    "left_out": left_out + missing,
     "growth": growth,
     "floor": [[T, own.size, own.error] for T, own in floors.items() if own],
     "no_floor": [T for T, own in floors.items() if not own],
   }
+
+
+def _between(
+  sizes: Sequence[tuple[dict[str, Any], Critical, Posterior | None]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+  """Critical sizes over those of cells that differ in one thing; and what is not known.
+
+  Args:
+    sizes: coordinates, critical size and posterior of each model and length.
+  """
+  found, missing = [], []
+  for one, other, name in comparisons([point for point, *_ in sizes]):
+    (point, own, mine), (base, to, theirs) = sizes[one], sizes[other]
+    entry = {**point, "of": name, "over": base[name]}
+    higher = own.bound == MORE or to.bound == LESS
+    lower = own.bound == LESS or to.bound == MORE
+    if higher and lower:
+      missing.append({"what": "ratio", **entry, "why": BOTH_BOUNDED})
+      continue
+    bound = AT_LEAST if higher else AT_MOST if lower else ""
+    if mine is not None and theirs is not None and not bound:
+      ratio, low, high = independent_ratio(mine, theirs)
+    else:  # from the bound of the one and the interval of the other
+      (least, size, most), (to_least, to_size, to_most) = _known(own), _known(to)
+      ratio, low, high = size / to_size, least / to_most, most / to_least
+    found.append(
+      {
+        **entry,
+        "ratio": ratio,
+        "low": None if bound == AT_MOST else low,
+        "high": None if bound == AT_LEAST else high,
+        "bound": bound,
+        "pairs": None,
+      }
+    )
+  return found, missing
+
+
+def _known(size: Critical) -> tuple[float, float, float]:
+  """A critical size with its interval, or three times the size that bounds it."""
+  if size.bound:
+    return (float(size.largest if size.bound == MORE else size.smallest),) * 3
+  return size.low, size.size, size.high
 
 
 def _first_majority(counts: Counts, successes: np.ndarray) -> float:

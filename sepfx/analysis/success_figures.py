@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.axes
@@ -11,7 +12,7 @@ import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 
-from sepfx.analysis import looks
+from sepfx.analysis import looks, measured
 from sepfx.analysis.figures import BOUND, draw_arrows
 from sepfx.analysis.legends import handle_of, legend_under
 from sepfx.analysis.ticks import label_logarithmic, label_places
@@ -38,31 +39,43 @@ _BOUNDS = {
 }
 
 
-def success(records: Records, summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
+def success(
+  records: Records,
+  summary: Mapping[str, Any],
+  panels: Sequence[int] | int | None = None,
+) -> matplotlib.figure.Figure:
   """Draws success against sample size, critical sizes against T, and training curves.
 
   Args:
     records: of fixed samples, with curves if there are any.
     summary: `sepfx.analysis.summarise_success` of the records.
+    panels: places of those to draw, from 0; None for all.
 
   Returns:
     A panel a model, one of critical sizes (at each T the models' marks stand side by
     side, with an arrow where a size is only bounded, as where all trials ended alike),
     and where there are curves two of them: of the first model at the largest T, at the
     sample size where most trials failed (the smallest of several) and where most
-    succeeded (the largest); one, where they are the same. Errors are shares of wrong
-    answers, of regression mean squared errors.
+    succeeded (the largest); one, where they are the same.
+
+  Raises:
+    InvalidSetting: for a panel that there is not.
   """
   models = list(dict.fromkeys(cell["series"] for cell in summary["cells"]))
   first = [cell for cell in summary["cells"] if cell["series"] == models[0]]
   regimes = _regimes(first) if records.all_curves else []
-  panels = len(models) + 1 + len(regimes)
-  figure, axes = looks.grid(panels, (4.4, 4.0), _MAX_COLUMNS, room=2)
-  for axis, model in zip(axes, models, strict=False):
-    draw_fractions(axis, model, summary)
-  draw_critical(figure, axes[len(models)], models, summary)
-  for axis, cell in zip(axes[len(models) + 1 :], regimes, strict=False):
-    _draw_training(axis, cell, records, looks.styles_of(models)[cell["series"]])
+  drawn: list[Callable[[matplotlib.axes.Axes], None]] = [
+    *(functools.partial(draw_fractions, model=m, summary=summary) for m in models),
+    lambda axis: draw_critical(figure, axis, models, summary),
+    *(
+      functools.partial(_training, cell, records, looks.styles_of(models))
+      for cell in regimes
+    ),
+  ]
+  shown = looks.panels_of(panels, len(drawn))
+  figure, axes = looks.grid(len(shown), (4.4, 4.0), _MAX_COLUMNS, room=2)
+  for axis, panel in zip(axes, shown, strict=True):
+    drawn[panel](axis)
   looks.fit_labels(figure)
   return figure
 
@@ -219,7 +232,7 @@ def draw_critical(
   )  # fmt: skip
   title = "critical sample size, 95% intervals"
   axis.set_title(title, pad=looks.points(6) + 72 * above)
-  figure.set_figheight(figure.get_figheight() + above)
+  looks.grow(figure, above)
   legend_under(axis, handles, under)
   axis.grid(alpha=0.25)
 
@@ -234,7 +247,8 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
   return more, less
 
 
-def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records, style) -> None:
+def _training(cell, records: Records, styles, axis: matplotlib.axes.Axes) -> None:
+  style = styles[cell["series"]]
   own = {column: cell[column] for column in records.coordinates}
   # Two of one kind: with loss and error on one axis neither could be read.
   for k, curve in enumerate(records.curves(**own)):
@@ -249,7 +263,7 @@ def _draw_training(axis: matplotlib.axes.Axes, cell, records: Records, style) ->
         label=None if k else label,
       )
   axis.set(
-    xlabel="step", ylabel="error", ylim=(0, None),
+    xlabel="step", ylabel=measured.short(measured.error_name(records)), ylim=(0, None),
     title=f"{cell['series']}, T = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize="small")

@@ -1,21 +1,26 @@
-"""What the records of a run say: means with intervals, and exponents."""
+"""What the records of a run say: means with intervals, exponents, and ratios."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sepfx.analysis import measured
 from sepfx.analysis.bounded import CONFIDENCE, Bounds
 from sepfx.analysis.levels import Level
-from sepfx.analysis.passages import Checks, bounds_of, cell_means
-from sepfx.analysis.scaling import fit_exponent, paired_ratio
-from sepfx.analysis.series import series
+from sepfx.analysis.passages import Checks, Mean, at_first_check, bounds_of, cell_means
+from sepfx.analysis.ratios import BOTH_BOUNDED, cells_of, comparisons, ratio_of
+from sepfx.analysis.scaling import fit_exponent
+from sepfx.analysis.series import BUDGETS, letter_of, series
 from sepfx.ensembles import Records
+from sepfx.specifications import canonical
 
 # What a trial's keys come from, but for its index.
 _KEYED = ("length", "sample_size")
+# Fewer values of x give no exponent that is shown: two would always lie on a line.
+LEAST_PLACES = 3
 
 
 def summarise(
@@ -30,8 +35,10 @@ def summarise(
 
   An exponent is fitted over the points at which the risk of uniform attention is above
   the threshold: where it is below, a model passes without finding the token that a
-  position names, and its n says nothing about the task. Along an axis that is not in the
-  trials' keys it is fitted to each trial index by itself, since these share their keys.
+  position names, and its n says nothing about the task. Nor is it fitted over cells all
+  of whose trials pass at their first check: their n is not known. Along an axis that is
+  not in the trials' keys it is fitted to each trial index by itself, since these share
+  their keys.
 
   Args:
     records: with thresholds.
@@ -43,15 +50,18 @@ def summarise(
     against: the numeric column that n is fitted against.
 
   Returns:
-    JSON values: `against`; `levels`; `cells`, for each level and cell what
-    `sepfx.analysis.passages.Mean` has, with the `resolution`, samples between two checks;
-    `exponents`, one for each level and series; and `ratios`, for each level and cell
-    whose trials share their keys with those of an earlier cell: its n divided by those of
-    that cell, trial by trial. All with 95% intervals. `fraction` is None for an absolute
-    threshold, and the `threshold` of an exponent or a ratio at a fraction is None. An
-    exponent is `coarse` where one of the means that it is over is.
+    JSON values: `against`; `levels`; `error`, what thresholds are about; `cells`, for
+    each level and cell what `sepfx.analysis.passages.Mean` has, with the `resolution`,
+    samples between two checks; `exponents`, one for each level and series; `ratios`, of n
+    between cells that differ in the model, or in one setting from its first value, and
+    in nothing else: what `sepfx.analysis.ratios.Ratio` has, with the one cell's
+    coordinates, the name that differs (`of`) and its value in the other (`over`); and
+    `left_out`, what is not said, of which series, and why. All with 95% intervals.
+    `fraction` is None for an absolute threshold, and the `threshold` of all but cells is
+    None at a fraction. An exponent is `coarse` where one of the means that it is over is.
   """
   cells, exponents, ratios = [], [], []
+  left_out: list[dict[str, Any]] = []
   names = series(records, (against,))
   for level in levels:
     passages = of_level(records, level, uniform_risk)
@@ -76,7 +86,10 @@ def summarise(
             **json_values(mean._asdict()),
           }
         )
-      fitted = np.isnan(risk) | (risk > [level.threshold(each) for each in risk.tolist()])
+      thresholds = [level.threshold(each) for each in risk.tolist()]
+      without_task = ~np.isnan(risk) & (risk <= thresholds)
+      first = at_first_check(own["samples"], reached, own_checks, own[against])
+      fitted = ~without_task & ~first
       bounds = bounds_of(own["samples"], reached, own_checks)
       exponent = fit_exponent(
         own[against][fitted],
@@ -95,47 +108,95 @@ def summarise(
             "coarse": any(means[place].coarse for place in exponent.over),
           }
         )
-    for ratio in _ratios(records, passages, checks, keys):
-      ratios.append({**level.named, **ratio})
+      over = exponent.over if exponent is not None else ()
+      for what, why in (
+        *_unknown_means(means, own_checks, letter_of(against)),
+        *_unfitted(own[against], without_task, first, reached, over, against),
+      ):
+        left_out.append({"what": what, "series": name, **level.named, "why": why})
+    found, missing = _ratios(records, passages, checks, keys)
+    ratios += [{**level.named, **ratio} for ratio in found]
+    left_out += [{**entry, **level.named, "why": BOTH_BOUNDED} for entry in missing]
   return {
     "confidence": CONFIDENCE,
     "against": against,
     "levels": [level._asdict() for level in levels],
+    "error": measured.error_name(records),
     "cells": cells,
     "exponents": exponents,
     "ratios": ratios,
+    "left_out": left_out,
   }
+
+
+def _unknown_means(
+  means: Mapping[Any, Mean], checks: Checks, letter: str
+) -> Iterator[tuple[str, str]]:
+  """Which means are bounds or have no interval, and why."""
+  for place, mean in means.items():
+    at = f"{letter} = {canonical(place)}"
+    if mean.at_most:
+      check = f"{checks.every[0]:,.0f}"
+      yield "mean", f"{at}: all trials pass at their first check, at {check} samples"
+    elif np.isnan(mean.low):
+      yield "interval", f"{at}: too few trials reached the threshold to tell of a spread"
+
+
+def _unfitted(
+  x: np.ndarray,
+  without_task: np.ndarray,
+  first: np.ndarray,
+  reached: np.ndarray,
+  over: Sequence[float],
+  against: str,
+) -> Iterator[tuple[str, str]]:
+  """Which points no exponent is fitted over, or why there is none."""
+  letter = letter_of(against)
+  for rows, why in (
+    (without_task, "uniform attention's loss is not above the threshold"),
+    (first & ~without_task, "n is known as at most the first check"),
+  ):
+    places = [canonical(place) for place in np.unique(x[rows]).tolist()]
+    if places and len(np.unique(x)) > 1:
+      yield "point of the exponent", f"{letter} = {', '.join(places)}: {why}"
+  left = ~without_task & ~first
+  places, some = np.unique(x[left]), np.unique(x[left & reached])
+  if np.any(places <= 0):
+    yield "exponent", f"{letter} = {canonical(places[0])} has no logarithm"
+  elif len(places) < LEAST_PLACES:
+    yield "exponent", f"it takes three values of {letter}, and has {len(places)}"
+  elif len(some) < 2:
+    yield "exponent", f"trials reached the threshold at {len(some)} values of {letter}"
+  elif not over:
+    yield "exponent", f"no trial is there at all values of {letter}"
 
 
 def _ratios(
   records: Records, passages: np.ndarray, checks: Checks, keys: np.ndarray
-) -> list[dict[str, Any]]:
-  """Ratios of n, trial by trial, to the first cell whose trials share their keys."""
-  own, own_checks = records.table[passages], checks.at(passages)
-  bounds = bounds_of(own["samples"], own["outcome"] == "reached", own_checks)
-  names = np.array([records.cell_of(row) for row in own])
-  first: dict[int, str] = {}
-  found = []
-  for name in dict.fromkeys(names.tolist()):
-    rows = np.flatnonzero(names == name)
-    base = first.setdefault(int(keys[passages][rows[0]]), name)
-    if base == name:
-      continue
-    others = {own["trial"][row].item(): row for row in np.flatnonzero(names == base)}
-    mine = [row for row in rows if own["trial"][row].item() in others]
-    theirs = [others[own["trial"][row].item()] for row in mine]
-    ratio = paired_ratio(*(Bounds(*(s[k] for s in bounds)) for k in (mine, theirs)))
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+  """Ratios of n between cells that differ in one thing; and those that are not known."""
+  own, own_keys = records.table[passages], keys[passages]
+  found: list[dict[str, Any]] = []
+  missing: list[dict[str, Any]] = []
+  names = [records.cell_of(row) for row in own]
+  places = {name: k for k, name in enumerate(dict.fromkeys(names))}
+  which = np.array([places[name] for name in names], int)
+  if len(places) < 2:
+    return found, missing
+  reached = own["outcome"] == "reached"
+  cells = cells_of(own["samples"], reached, checks.at(passages), which)
+  heads = [own[np.argmax(which == k)] for k in range(len(places))]
+  key = [own_keys[np.argmax(which == k)] for k in range(len(places))]
+  points = [{c: head[c].item() for c in records.coordinates} for head in heads]
+  for one, other, name in comparisons(points, BUDGETS):
+    paired = own["trial"] if key[one] == key[other] else None
+    ratio = ratio_of(cells, one, other, paired)
+    entry = {**points[one], "of": name, "over": points[other][name]}
     if ratio is not None:
-      head, to = own[rows[0]], own[others[min(others)]]
-      columns = [c for c in records.coordinates if head[c] != to[c]]
-      found.append(
-        {
-          **{c: head[c].item() for c in records.coordinates},
-          "over": {c: to[c].item() for c in columns},
-          **json_values(ratio._asdict()),
-        }
-      )
-  return found
+      found.append({**entry, **json_values(ratio._asdict())})
+    else:
+      missing.append({"what": "ratio", **entry})
+  return found, missing
 
 
 def json_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sepfx.ensembles.cells import Cell, cell_name
+from sepfx.ensembles.overview import overview
 
 # Name -> type of a table's columns, in their order.
 Columns = Mapping[str, type]
@@ -136,7 +137,7 @@ def probe_table(
   return table(rows, {**heads, **dict.fromkeys(names, float)})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Records:
   """What a run, or several together, recorded.
 
@@ -147,8 +148,8 @@ class Records:
     probes: the rows of probes.csv, a structured array; None if there are none.
     settings: of the run, as config.json has them; empty where there is no file.
     models: model and weights of a trial by its name; empty if they were not kept.
-    notes: numbers of cells that who measures wants beside them: under a name of their
-      own, by the cell's name.
+    notes: numbers or words of cells that who measures wants beside them: under a name
+      of their own, by the cell's name.
     complete: whether the run has ended.
     missing: how many of its trials have not; None if that is not known.
   """
@@ -159,11 +160,15 @@ class Records:
   probes: np.ndarray | None = dataclasses.field(default=None, repr=False)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   models: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-  notes: Mapping[str, Mapping[str, float]] = dataclasses.field(
+  notes: Mapping[str, Mapping[str, Any]] = dataclasses.field(
     default_factory=dict, repr=False
   )
   complete: bool = True
   missing: int | None = 0
+
+  def __repr__(self) -> str:
+    """What is there, a screen at most; all of it is in the attributes."""
+    return overview(self)
 
   def curves(self, **coordinates: Any) -> list[np.ndarray]:
     """Returns the curves of the trials with these coordinates, in the records' order.
@@ -207,7 +212,7 @@ def joined(parts: Sequence[tuple[Records, Mapping[str, Any]]]) -> Records:
   probes: list[tuple[tuple, Mapping[str, float] | None]] = []
   curves: dict[str, np.ndarray] = {}
   models: dict[str, tuple[Mapping[str, Any], str]] = {}
-  notes: dict[str, dict[str, float]] = {}
+  notes: dict[str, dict[str, Any]] = {}
   types: dict[str, type] = {}
   for records, added in parts:
     names = records.table.dtype.names or ()

@@ -319,7 +319,7 @@ def _wrong_part(stored: Any) -> str:
     "code": _is_of_code(stored.get("code")),
     **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},
     "notes": isinstance(notes := stored.get("notes", {}), dict)
-    and all(map(_is_of_cells, notes.values())),
+    and all(map(_are_notes, notes.values())),
   }
   return next((name for name, is_proper in proper.items() if not is_proper), "")
 
@@ -341,6 +341,13 @@ def _is_of_code(stored: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
   return isinstance(value, str)
+
+
+def _are_notes(notes: Any) -> bool:
+  """Whether it is numbers or words by names."""
+  return isinstance(notes, dict) and all(
+    isinstance(value, int | float | str) for value in notes.values()
+  )
 
 
 def _is_of_cells(numbers: Any) -> bool:

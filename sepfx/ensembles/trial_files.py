@@ -61,7 +61,7 @@ def begun(
   probed: Mapping[str, Collection[str]] | None = None,
   keep_weights: bool = False,
   probe: Probe | None = None,
-  notes: Mapping[str, Mapping[str, float]] | None = None,
+  notes: Mapping[str, Mapping[str, Any]] | None = None,
   devices: Sequence[jax.Device] | None = None,
   asked: Mapping[str, int] | None = None,
 ) -> TrialFiles:
@@ -73,7 +73,7 @@ def begun(
     cells: all that may stand there, in the order of the records.
     added, probed, keep_weights: as in `TrialFiles`.
     probe: what is measured of each trial when it has ended.
-    notes: numbers for `Records.notes`.
+    notes: for `Records.notes`.
     devices: where trials run; None for all of the default platform.
     asked: how many trials of a cell there are to be, by the cell's name; None if that is
       not known yet.

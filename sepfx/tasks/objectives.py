@@ -22,6 +22,8 @@ class Objective(NamedTuple):
     measured: error -> that.
     continuous: whether small changes of a model change the error of every sample a
       little, which the online protocol's screen relies on.
+    error_name: what figures and tables call the mean of `error`, such as "mean squared
+      error" or "error rate".
   """
 
   name: str
@@ -31,6 +33,7 @@ class Objective(NamedTuple):
   measure: str
   measured: Callable[[float], float]
   continuous: bool
+  error_name: str = "error"
 
 
 def prompt_errors(
@@ -62,6 +65,7 @@ REGRESSION = Objective(
   measure="risk",
   measured=lambda error: error,
   continuous=True,
+  error_name="mean squared error",
 )
 # The same of one number for each input, by models of other inputs.
 REGRESSION_ON_BITS = REGRESSION._replace(name="regression_on_bits")
@@ -73,6 +77,7 @@ CLASSIFICATION = Objective(  # labels are 0 or 1: two logits
   measure="accuracy",
   measured=lambda error: 1 - error,
   continuous=False,
+  error_name="error rate",
 )
 STEPS = Objective(  # of several labels of each input, 0 or 1: two logits for each
   name="steps",
@@ -82,4 +87,5 @@ STEPS = Objective(  # of several labels of each input, 0 or 1: two logits for ea
   measure="accuracy",
   measured=lambda error: 1 - error,
   continuous=False,
+  error_name="error rate",
 )
