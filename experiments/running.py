@@ -83,7 +83,8 @@ class Stop:
       outlets.say("\x1b[?25h")  # a progress bar hides the cursor
       os._exit(128 + number)
     self.requested = True
-    outlets.say("stopping: keeping what is in progress (Ctrl-C again ends at once)")
+    keeping = "" if FLAGS.dry_run else ": keeping what is in progress"
+    outlets.say(f"stopping{keeping} (Ctrl-C again ends at once)")
 
 
 def start(card: Mapping[str, str]) -> Stop:

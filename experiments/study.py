@@ -234,7 +234,7 @@ def run(study: Study, chosen: Chosen) -> None:
     )
     search = study.search(own, chosen)
     if FLAGS.dry_run:
-      for part in dry_run.shown(request, directory, search, console):
+      for part in dry_run.shown(request, directory, search, stop):
         console.print(part)
       return
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-# Characters of an offending value that a message shows.
-_SHOWN = 500
+# Characters of an offending value that a message shows: of a text, and of anything else,
+# which has one line.
+_SHOWN, _SHOWN_OF_OBJECTS = 500, 100
+# Characters of what another library raised.
+_SAID = 200
 
 
 class InvalidSetting(ValueError):
@@ -21,15 +24,36 @@ class InvalidSetting(ValueError):
 
   @property
   def words(self) -> str:
-    """What it got, cut where that is very long, and what it takes."""
+    """What it got, cut where that is long, and what it takes."""
     shown = repr(self.got)
-    if len(shown) > _SHOWN:
-      shown = f"{shown[:_SHOWN]}... ({len(shown)} characters)"
+    if isinstance(self.got, str):
+      if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}... ({len(shown)} characters)"
+    else:
+      shown = one_line(shown, _SHOWN_OF_OBJECTS)
     return f"got {shown}, takes {self.takes}"
 
 
 class UnknownSetting(InvalidSetting):
   """Nothing has a setting of this name."""
+
+
+class WrongInputs(InvalidSetting):
+  """Inputs whose axes are not those that a model takes.
+
+  Attributes:
+    axes: that it takes, as in "n N D".
+  """
+
+  def __init__(self, got: object, axes: str, takes: str):
+    self.axes = axes
+    super().__init__("inputs", got, takes)
+
+
+def one_line(text: object, most: int = _SAID) -> str:
+  """A text without line breaks, cut where it is longer."""
+  line = " ".join(str(text).split())
+  return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def require(condition: bool, setting: str, got: object, takes: str) -> None:

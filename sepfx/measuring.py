@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import rich.console
 
-from sepfx import cores, plotting, precision
+from sepfx import cores, plotting, precision, specifications
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
 from sepfx.analysis import looks
@@ -68,13 +68,13 @@ def measure(
   num_trials: int = 5,
   test_task: Any = None,
   task_draw: str = "per_trial",
-  probes: Sequence[str | Probe] | str | Probe = (),
+  probes: Sequence[str | Probe] | str | Probe | None = (),
   keep_weights: bool = False,
   directory: str | os.PathLike | None = None,
   progress: bool = True,
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
-  watchers: Sequence[Watcher] = (),
+  watchers: Sequence[Watcher] | None = (),
 ) -> Records:
   """Measures how many samples each model needs.
 
@@ -127,13 +127,14 @@ def measure(
       anything is compiled.
     OSError: if something could not be recorded.
   """
-  protocol = protocol or Online()
+  protocol = Online() if protocol is None else protocol
+  test_task = task if test_task is None else test_task
   models = _listed("models", models, "model")
   order = sorted({_whole("lengths", n) for n in _listed("lengths", lengths, "length")})
   for name, value in (("task", task), ("test_task", test_task), ("protocol", protocol)):
     takes = f"an instance: did you forget () after {getattr(value, '__name__', '')}?"
     require(not isinstance(value, type), name, value, takes)
-  for name, value in (("task", task), ("test_task", test_task or task)):
+  for name, value in (("task", task), ("test_task", test_task)):
     takes = "a task: a dataclass with a length, such as sepfx.tasks.QSTR()"
     is_task = dataclasses.is_dataclass(value) and hasattr(value, "length")
     require(is_task, name, value, takes)
@@ -141,7 +142,16 @@ def measure(
   require(hasattr(protocol, "trial"), "protocol", protocol, takes)
   seed = _whole("seed", seed)
   num_trials = _whole("num_trials", num_trials, least=1)
+  lanes = specifications.taken(lanes, int, "lanes")
   check_lanes(lanes)
+  keep_weights = specifications.taken(keep_weights, bool, "keep_weights")
+  progress = specifications.taken(progress, bool, "progress")
+  takes = "the path of a directory, or None"
+  is_path = directory is None or isinstance(directory, str | os.PathLike)
+  require(is_path, "directory", directory, takes)
+  for name, several in (("devices", devices), ("watchers", watchers)):
+    is_several = several is None or isinstance(several, Iterable)
+    require(is_several, name, several, "several, such as a list, or None")
   console = rich.console.Console(stderr=True, highlight=False, quiet=not progress)
   if not console.is_terminal:
     console.width = _FILE_COLUMNS
@@ -151,7 +161,7 @@ def measure(
 
   def build(model: int, length: int, **settings: Any) -> Trial:
     own = dataclasses.replace(task, length=length)
-    own_test = dataclasses.replace(test_task or task, length=length)
+    own_test = dataclasses.replace(test_task, length=length)
     module: Any = models[model]
     if names[model]:
       module = models_lib.build(names[model], own)
@@ -168,6 +178,8 @@ def measure(
   for name in ("length", "model"):
     takes = f"another name: {name}s are an argument of their own"
     require(name not in others, "axes", name, takes)
+  called = [name or type(m).__name__ for name, m in zip(names, models, strict=True)]
+  console.print(f"checking {', '.join(called)} at N = {', '.join(map(str, order))}")
   cells = grid(
     build,
     {"model": range(len(models)), "length": order, **others},
@@ -175,7 +187,7 @@ def measure(
   )
   settings = {
     "task": fingerprint(task, but="length"),
-    "test_task": fingerprint(test_task or task, but="length"),
+    "test_task": fingerprint(test_task, but="length"),
     "protocol": fingerprint(protocol),
     "models": {
       cell.coordinates["model"]: names[k] or fingerprint(models[k])
@@ -187,9 +199,11 @@ def measure(
     "seed": seed,
     "num_trials": num_trials,
   }
+  asked = () if probes is None else probes
   trials = [cell.trial for cell in cells]
-  probe = probes_lib.combined(probes, trials, own_columns(cells))
-  plan = _Plan(cells, settings, probe, keep_weights, lanes, devices, watchers, console)
+  probe = probes_lib.combined(asked, trials, own_columns(cells))
+  told = () if watchers is None else watchers
+  plan = _Plan(cells, settings, probe, keep_weights, lanes, devices, told, console)
   return _in_memory(plan) if directory is None else _recorded(plan, directory)
 
 
@@ -204,11 +218,14 @@ def _listed(name: str, values: Any, what: str) -> list:
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:
-  """A number that has to be whole."""
-  whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+  """A number that has to be whole: 4.0 and "4" are."""
   takes = f"an integer from {least} to 2^32 - 1"
-  require(whole and least <= value < 2**32, name, value, takes)
-  return int(value)
+  try:
+    whole = specifications.taken(value, int, name)
+  except InvalidSetting as error:
+    raise InvalidSetting(name, value, takes) from error
+  require(isinstance(whole, int) and least <= whole < 2**32, name, value, takes)
+  return int(whole)
 
 
 def _check_model(module: Any) -> None:
@@ -221,6 +238,10 @@ def _check_model(module: Any) -> None:
     models_lib.check_module(module, module)
   except InvalidSetting as error:
     raise InvalidSetting("models", error.got, error.takes) from error
+  is_own = not type(module).__module__.startswith("sepfx.models")
+  takes = "a module of another name: this one is a model's of the library"
+  known = {name for names in models_lib.NAMES.values() for name in names}
+  require(not (is_own and module.name in known), "models", module.name, takes)
 
 
 class _Plan(NamedTuple):

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from sepfx.errors import InvalidSetting, require
 
@@ -93,7 +96,94 @@ def value_of(text: str, kind: Any, setting: str) -> Any:
       return _converted(text, option)
     except ValueError:
       continue
+  if int in _options(kind) and (number := _whole(text)) is not None:
+    return number
   raise InvalidSetting(setting, text, _takes(kind))
+
+
+def taken(value: Any, kind: Any, setting: str) -> Any:
+  """Returns a value as a setting of this kind has it.
+
+  1e9 is an integer, and so is "8": a text is read as a flag's is. Arrays, and values of
+  kinds that have no text, are returned as they are.
+
+  Args:
+    value: any.
+    kind: as `value_of` takes it.
+    setting: for the message.
+
+  Raises:
+    InvalidSetting: if it is none of this kind.
+  """
+  if isinstance(value, np.generic):
+    value = value.item()
+  options = _options(kind)
+  has_text = kind is not Any and all(map(_has_text, options))
+  if not has_text or hasattr(value, "dtype"):
+    return value
+  for option in options:
+    element = _element(option)
+    if element is not None and isinstance(value, list | tuple):
+      return tuple(taken(each, element, setting) for each in value)
+  if any(_is_of(value, option) for option in options):
+    return value
+  if isinstance(value, float) and value.is_integer() and int in options:
+    return int(value)
+  if isinstance(value, str):
+    return value_of(value, kind, setting)
+  # What holds several values of another kind is for its owner to refuse.
+  if isinstance(value, Iterable) and any(map(_element, options)):
+    return value
+  raise InvalidSetting(setting, value, _takes(kind))
+
+
+def settle(owner: Any) -> None:
+  """Makes the fields of a dataclass what their annotations say, as `taken` does.
+
+  For its `__post_init__`, before anything else.
+
+  Raises:
+    InvalidSetting: for a field that is none of its kind.
+  """
+  cls: Any = type(owner)
+  for name, kind in _kinds(cls).items():
+    value = getattr(owner, name)
+    own = taken(value, kind, name)
+    if own is not value:
+      object.__setattr__(owner, name, own)
+
+
+@functools.cache
+def _kinds(cls: type) -> dict[str, Any]:
+  return {name: kind for name, kind in fields_of(cls).items() if kind is not Any}
+
+
+def _has_text(kind: Any) -> bool:
+  """Whether values of a kind can be written as text."""
+  if kind in (int, float, bool, str, type(None)) or typing.get_origin(kind) is Literal:
+    return True
+  return _element(kind) is not None
+
+
+def _element(kind: Any) -> Any:
+  """The kind of the elements of a sequence; None if it is none."""
+  origin = typing.get_origin(kind)
+  if isinstance(origin, type) and issubclass(origin, Sequence):
+    return typing.get_args(kind)[0]
+  return None
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+  """Whether a value, which is no sequence, is of this kind as it stands."""
+  if _element(kind) is not None:
+    return False
+  if kind is type(None):
+    return value is None
+  if typing.get_origin(kind) is Literal:
+    return value in typing.get_args(kind)
+  if isinstance(value, bool) or kind is bool:
+    return isinstance(value, bool) and kind is bool
+  return isinstance(value, int | float if kind is float else kind)
 
 
 def _options(kind: Any) -> tuple[Any, ...]:
@@ -122,6 +212,15 @@ def _converted(text: str, kind: Any) -> Any:
     (element, *_) = typing.get_args(kind) or (str,)
     return tuple(_converted(part, element) for part in text.split("x") if part)
   return _refuse(text)
+
+
+def _whole(text: str) -> int | None:
+  """The integer that a text such as 1e9 is; None if it is none."""
+  try:
+    number = float(text)
+  except ValueError:
+    return None
+  return int(number) if number.is_integer() else None
 
 
 def _refuse(text: str) -> typing.NoReturn:

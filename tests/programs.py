@@ -1,9 +1,12 @@
 """Experiments started as their users start them: as programs."""
 
+import io
 import os
 import pathlib
 import subprocess
 import sys
+
+import rich.console
 
 ROOT = pathlib.Path(__file__).parent.parent
 SMALL = (
@@ -52,3 +55,11 @@ def check_preset_says_what_it_is(preset):
     assert word in text
   assert "Takes ..." not in text
   assert f"--preset={preset.stem}" in text
+
+
+def printed(parts, width=100):
+  """What a terminal of so many columns shows."""
+  console = rich.console.Console(width=width, record=True, file=io.StringIO())
+  for part in parts:
+    console.print(part)
+  return console.export_text()

@@ -1,12 +1,10 @@
 """Statistics of records against their textbook forms."""
 
 import dataclasses
-import io
 import math
 
 import numpy as np
 import pytest
-import rich.console
 
 from experiments import tables
 from sepfx.analysis import (
@@ -24,6 +22,7 @@ from sepfx.ensembles import Cell, Records, columns, joined, table
 from sepfx.ensembles.records import probe_table
 from sepfx.tasks import REGRESSION
 from tests import small
+from tests.programs import printed
 
 BUDGET = 1000
 COLUMNS = columns([Cell(small.TRIAL)])
@@ -192,14 +191,6 @@ def test_ratios_compare_cells_that_differ_in_one_thing():
   assert "n over n of width=8, trial by trial:" in text
   budget = summary_of(records, budget=10**6)  # nobody shares keys with another
   assert {own["pairs"] for own in budget["ratios"]} == {None}
-
-
-def printed(parts, width=100):
-  """What a terminal of so many columns shows."""
-  console = rich.console.Console(width=width, record=True, file=io.StringIO())
-  for part in parts:
-    console.print(part)
-  return console.export_text()
 
 
 def test_coarse_means_say_so():

@@ -238,7 +238,7 @@ class Mean(NamedTuple):
   median_low: float
   median_high: float
   slow: int
-  at_most: bool = False
+  at_most: bool
 
 
 def cell_means(
@@ -267,9 +267,10 @@ def cell_means(
     of_kind = samples[chosen], reached[chosen], checks.at(chosen), cells[chosen]
     means.update(_of_one_kind(*of_kind, coarse=bool(kind)))
   for place in np.unique(cells[at_first_check(samples, reached, checks, cells)]).tolist():
-    unknown = dict.fromkeys(("low", "high", "spread"), float("nan"))
-    own = means[place]
-    means[place] = own._replace(mean=own.recorded, at_most=True, **unknown)
+    own, nan = means[place], float("nan")
+    means[place] = own._replace(
+      mean=own.recorded, low=nan, high=nan, spread=nan, at_most=True
+    )
   return {place: means[place] for place in places.tolist()}
 
 
@@ -332,6 +333,7 @@ def _of_one_kind(
       median_low=median.low,
       median_high=median.high,
       slow=median.slow,
+      at_most=False,
     )
   return means
 

@@ -151,7 +151,8 @@ def _paired(
 ) -> tuple[float, float, float, int] | None:
   """Of trials that share their keys, where both cells have them."""
   rows = [np.flatnonzero(cells.cell == own) for own in (one, other)]
-  shared, *places = np.intersect1d(*(trial[own] for own in rows), return_indices=True)
+  names = [trial[own] for own in rows]
+  shared, *places = np.intersect1d(names[0], names[1], return_indices=True)
   if not len(shared):
     return None
   mine, theirs = (

@@ -160,11 +160,11 @@ def _unfitted(
     if places and len(np.unique(x)) > 1:
       yield "point of the exponent", f"{letter} = {', '.join(places)}: {why}"
   left = ~without_task & ~first
-  places, some = np.unique(x[left]), np.unique(x[left & reached])
-  if np.any(places <= 0):
-    yield "exponent", f"{letter} = {canonical(places[0])} has no logarithm"
-  elif len(places) < LEAST_PLACES:
-    yield "exponent", f"it takes three values of {letter}, and has {len(places)}"
+  known, some = np.unique(x[left]), np.unique(x[left & reached])
+  if np.any(known <= 0):
+    yield "exponent", f"{letter} = {canonical(known[0])} has no logarithm"
+  elif len(known) < LEAST_PLACES:
+    yield "exponent", f"it takes three values of {letter}, and has {len(known)}"
   elif len(some) < 2:
     yield "exponent", f"trials reached the threshold at {len(some)} values of {letter}"
   elif not over:

@@ -50,6 +50,7 @@ Programs = MutableMapping[Any, Lanes]
 def check_lanes(lanes: int) -> None:
   """Raises `InvalidSetting` unless it is a number of lanes per device, or 0 to choose."""
   takes = f"an integer from 1 to {MAX_LANES}, or 0 to choose"
+  require(isinstance(lanes, int), "lanes", lanes, takes)
   require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
 
 

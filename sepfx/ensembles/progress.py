@@ -120,6 +120,10 @@ class Progress(Watcher):
   def compiling(self, cell: Cell) -> None:
     self._compiling_since = time.monotonic()
     self._show(f"compiling {cell.words}")
+    if self._live:
+      self._bar.refresh()
+    else:  # at once: nothing else happens until it is compiled
+      self._console.print(f"compiling {cell.words}", highlight=False)
 
   def started(self, cell: Cell, trial: int, step: int) -> None:
     now = time.monotonic()

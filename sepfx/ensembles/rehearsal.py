@@ -64,6 +64,7 @@ def rehearse(
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
   finished: Collection[str] = (),
+  watchers: Sequence[Watcher] = (),
 ) -> Generator[Rehearsed, None, None]:
   """Compiles the programs that `run` would, and times the first steps of each.
 
@@ -71,6 +72,7 @@ def rehearse(
 
   Args:
     cells, seed, num_trials, lanes, devices, finished: as in `run`.
+    watchers: told of each program before it is compiled.
 
   Raises:
     InvalidSetting: for codes that cannot be drawn.
@@ -78,6 +80,8 @@ def rehearse(
   """
   compiler = Compiler(list(devices or jax.devices()), lanes)
   for jobs in jobs_of(cells, seed, num_trials, finished):
+    for watcher in watchers:
+      watcher.compiling(jobs[0].cell)
     yield _rehearsed(jobs, compiler)
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, one_line, require
 from sepfx.models.causal_transformer import CausalTransformer
 from sepfx.models.channel_transformer import ChannelTransformer
 from sepfx.models.cls_attention import ClsAttention, InputMap
@@ -214,19 +214,25 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
   kind = task.objective.name
   published = _PUBLISHED.get(kind, {})
   known = published.get(specification.name)
-  takes = f"{', '.join(published)} or package.module:factory"
+  takes = f"{', '.join(published)} or " * bool(published) + "package.module:factory"
   target = (
     known.module if known else specifications.imported(specification.name, "model", takes)
   )
   require(callable(target), "model", name, f"{takes} (this is no factory)")
   own = {**specifications.typed(specification, target, "model"), **(fields or {})}
   if known:
-    module = known.module(**{**known.fields(task), **own})
+    try:
+      fields_of_task = known.fields(task)
+    except AttributeError as error:
+      takes = f"a task with {error.name}, which {type(task).__name__} lacks; a module of "
+      raise InvalidSetting("model", name, f"{takes}your own needs none") from error
+    module = known.module(**{**fields_of_task, **own})
     return OnBits(module) if known.on_bits else module
   try:
     module = target(**own)
   except TypeError as error:
-    takes = f"a factory that needs nothing but the fields given (it raised: {error})"
+    takes = "a factory that needs nothing but the fields given "
+    takes += f"(it raised: {one_line(error)})"
     raise InvalidSetting("model", name, takes) from error
   check_module(module, name)
   return module

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, WrongInputs, require
 from sepfx.models.initializers import Initializer, Scheme, dense_init
 from sepfx.models.products import dot_general
 
@@ -79,7 +79,7 @@ def _name_of(value: Any, field: str) -> str:
 
 
 def check_inputs(inputs: Any, dimensions: str) -> None:
-  """Raises `InvalidSetting` unless inputs have these dimensions, and are not empty.
+  """Raises `WrongInputs` unless inputs have these dimensions, and are not empty.
 
   Args:
     inputs: an array.
@@ -88,4 +88,5 @@ def check_inputs(inputs: Any, dimensions: str) -> None:
   proper = inputs.ndim == len(dimensions.split()) and inputs.size > 0
   one = dimensions.partition(" ")[2]
   takes = f"an array [{dimensions}], none of them 0: inputs[None] for a single [{one}]"
-  require(proper, "inputs", f"shape {inputs.shape}", takes)
+  if not proper:
+    raise WrongInputs(f"shape {inputs.shape}", dimensions, takes)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, one_line, require
 from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
 from sepfx.probes.clipped import clipped
@@ -104,7 +104,12 @@ def combined(
     InvalidSetting: for a probe that fails on a trial or gives what are no scalars, and
       for a name of a value that two probes or a column have, or that cannot be printed.
   """
-  given = [probes] if isinstance(probes, str) or callable(probes) else list(probes)
+  takes = f"{', '.join(NAMES)}, package.module:function, or functions"
+  if isinstance(probes, str) or callable(probes):
+    given = [probes]
+  else:
+    require(isinstance(probes, Iterable), "probes", probes, takes)
+    given = list(probes)
   each = {_name(own): build(own) if isinstance(own, str) else own for own in given}
   require(len(each) == len(given), "probes", [*map(_name, given)], "each probe once")
   if not each:
@@ -155,7 +160,7 @@ def _check(probes: Mapping[str, Probe], trial: Trial, columns: Collection[str]) 
     except Exception as error:
       on = f"on {trial.coordinates['model']}"
       raise InvalidSetting(
-        "probes", name, f"{takes} ({on} it raised: {error})"
+        "probes", name, f"{takes} ({on} it raised: {one_line(error)})"
       ) from error
     require(isinstance(found, Mapping), "probes", name, f"{takes}, a dict")
     for value, shape in found.items():

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from sepfx import specifications
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.tasks.boolean import boolean_function
@@ -125,6 +126,7 @@ class FourierSparse:
   objective: ClassVar[Objective] = REGRESSION_ON_BITS
 
   def __post_init__(self):
+    specifications.settle(self)
     T, d, k = self.length, self.degree, self.num_components
     require(1 <= T <= 30, "length", T, "an integer from 1 to 30")
     require(1 <= d <= T, "degree", d, f"an integer from 1 to the number of bits, {T}")

@@ -18,6 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
+from sepfx import specifications
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
@@ -74,6 +75,7 @@ class ERM:
   init_scale: float | None = None
 
   def __post_init__(self):
+    specifications.settle(self)
     for name in ("sample_size", "check_every", "num_test"):
       value = getattr(self, name)
       require(value >= 1, name, value, "an integer >= 1")

@@ -80,6 +80,7 @@ class AdamW(_OfOptax):
   rho: float | None = None
 
   def __post_init__(self):
+    specifications.settle(self)
     check_rate(self.learning_rate)
     for name in ("weight_decay", "clip_norm"):
       value = getattr(self, name)
@@ -139,6 +140,7 @@ class FromOptax(_OfOptax):
   options: tuple[tuple[str, Any], ...] = ()
 
   def __post_init__(self):
+    specifications.settle(self)
     check_rate(self.learning_rate)
 
   @property

@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
 from sepfx.models import evaluate, evaluates_many, predict, record_name
 from sepfx.tasks.objectives import Objective
 from sepfx.training.optimizers import AdamW
@@ -160,8 +160,12 @@ class Trial(abc.ABC):
     takes += f"{list(outputs_shape)}"
     try:
       variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
+    except WrongInputs as error:
+      takes += f"; this one is for inputs [{error.axes}]"
+      raise InvalidSetting("model", name, takes) from error
     except Exception as error:
-      raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
+      takes += f" (it raised: {one_line(error)})"
+      raise InvalidSetting("model", name, takes) from error
     if set(variables) - {"params"}:
       extra = ", ".join(sorted(set(variables) - {"params"}))
       raise InvalidSetting(
@@ -190,7 +194,7 @@ class Trial(abc.ABC):
       takes = (
         "an optimizer of optax, made by a call such as optax.adam(1e-3), that steps "
       )
-      takes += f"from gradients and parameters alone (it raised: {error})"
+      takes += f"from gradients and parameters alone (it raised: {one_line(error)})"
       raise InvalidSetting("optimizer", own, takes) from error
 
   def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:

@@ -1,0 +1,111 @@
+"""`sepfx.summarise` and `print(records)` against the records."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import sepfx
+from sepfx.ensembles import Records
+from sepfx.errors import InvalidSetting
+from tests.test_analysis import as_records
+
+PROTOCOL = {"batch_size": 10, "check_every": 10, "max_samples": 10**6}
+
+
+def records_of(factors, rates=(1e-3, 3e-3), lengths=(3, 4, 8, 16)):
+  """Trials of models whose n is so many times the length, a third of it at more rates."""
+  rows = [
+    ("qstr", model, N, rate, k, 0.7, 100 * (factor * N // 3**r + k), "reached")
+    for model, factor in factors.items()
+    for N in lengths
+    for r, rate in enumerate(rates)
+    for k in range(4)
+  ]
+  found = as_records(rows, ("learning_rate",))
+  cells = {found.cell_of(row): 1 - 1 / row["length"] for row in found.table}
+  notes = {**found.notes, "uniform_attention_risk": cells}
+  return dataclasses.replace(found, settings={"protocol": PROTOCOL}, notes=notes)
+
+
+@pytest.fixture
+def records():
+  return records_of({"transformer": 60, "Mixer": 180, "ffn": 600})
+
+
+def one(rows, **where):
+  (found,) = [row for row in rows if all(row[k] == v for k, v in where.items())]
+  return found
+
+
+def test_the_ratio_of_mine_over_the_transformer_s(records):
+  found = sepfx.summarise(records)
+  where = {"model": "Mixer", "over": "transformer", "length": 8, "learning_rate": 1e-3}
+  ratio = one(found.ratios, **where)
+  assert ratio["low"] < 3 < ratio["high"]
+  assert ratio["ratio"] == pytest.approx(3, rel=0.02)
+  assert (ratio["bound"], ratio["pairs"], ratio["of"]) == ("", None, "model")
+  back = one(
+    found.ratios, model="transformer", over="Mixer", length=8, learning_rate=1e-3
+  )
+  assert back["ratio"] * ratio["ratio"] == pytest.approx(1)
+  assert back["low"] * ratio["high"] == pytest.approx(1)
+  rate = one(found.ratios, model="Mixer", length=8, of="learning_rate")
+  assert (rate["learning_rate"], rate["over"], rate["pairs"]) == (3e-3, 1e-3, 4)
+  assert rate["ratio"] == pytest.approx(1 / 3, rel=0.02)
+  # 3 models either way, at 4 lengths and 2 rates; a further rate of each over the first.
+  assert len(found.ratios) == 6 * 4 * 2 + 3 * 4
+
+
+def test_rows_say_what_means_are(records):
+  found = sepfx.summarise(records)
+  mean = one(found.means, model="Mixer", length=16, learning_rate=1e-3)
+  table = records.table
+  own = (table["model"] == "Mixer") & (table["length"] == 16)
+  own &= table["learning_rate"] == 1e-3
+  assert mean["recorded"] == np.mean(table["samples"][own])
+  assert mean["low"] < mean["mean"] < mean["recorded"] < mean["high"]
+  assert mean["bound"] == ""
+  assert len(found.means) == 3 * 4 * 2
+  assert {row["over"] for row in found.exponents} == {"4, 8, 16"}
+  assert all(row["c"] == pytest.approx(1, abs=0.1) for row in found.exponents)
+  assert found.critical == []
+
+
+def test_what_is_left_out_says_why(records):
+  why = {(row["what"], row["why"]) for row in sepfx.summarise(records).left_out}
+  line = "N = 3: uniform attention's loss is not above the threshold"
+  assert why == {("point of the exponent", line)}
+  few = records.where(records.table["length"] < 16)
+  found = sepfx.summarise(few)
+  assert found.exponents == []
+  assert "it takes three values of N, and has 2" in str(found)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_printed_records_are_a_screen_at_most(records, count):
+  many = records_of({f"a model of a long name, number {k}": 60 for k in range(count)})
+  for own in (records, many, many.where(np.zeros(len(many.table), bool))):
+    for text in (repr(own), str(own)):
+      lines = text.splitlines()
+      assert len(lines) <= 24
+      assert max(map(len, lines)) <= 80
+  assert f"Records of {count * 32:,} trials" in str(many)
+  assert isinstance(records.table, np.ndarray)
+  assert "3/3" not in str(records)
+  assert "4/4" in str(records)
+
+
+def test_printed_summaries_name_the_parts(records):
+  text = str(sepfx.summarise(records))
+  assert [line for line in text.splitlines() if line.endswith(":")] == [
+    "means:", "exponents:", "ratios:", "left_out:",
+  ]  # fmt: skip
+  assert "... and " in text
+
+
+def test_records_of_something_else_are_refused():
+  with pytest.raises(InvalidSetting, match="records: got 'runs', takes Records"):
+    sepfx.summarise("runs")
+  with pytest.raises(InvalidSetting, match="records: got 'no rows'"):
+    sepfx.summarise(Records(np.empty(0, [("samples", int)]), (), {}))
