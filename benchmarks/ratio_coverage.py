@@ -10,22 +10,17 @@ median of its upper over its lower end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import rich.console
 import scipy.special
-from absl import app, flags
 
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.ratios import cells_of, ratio_of
 
-flags.DEFINE_integer("data_sets", 1000, "Simulated for each setting.", lower_bound=1)
-flags.DEFINE_list("trials", ["3", "5", "10"], "Trials of each cell.")
-flags.DEFINE_integer("seed", 0, "Seed of everything random.")
-FLAGS = flags.FLAGS
-
+DATA_SETS, TRIALS = 2000, (3, 5, 10)
 EVERY, STEP, BUDGET = 640, 64, 64 * 10**7
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -103,16 +98,16 @@ def coverage(
   return float(np.mean(inside)), float(np.nanmedian(ends[:, 1] / ends[:, 0]))
 
 
-def main(_: Sequence[str]) -> None:
+def main() -> None:
   """Prints a row for each setting."""
   console = rich.console.Console(width=120)
   for k, pair in enumerate(PAIRS):
-    for trials in map(int, FLAGS.trials):
-      generator = np.random.default_rng([FLAGS.seed, k, trials])
-      share, width = coverage(*pair, trials, FLAGS.data_sets, generator)
+    for trials in TRIALS:
+      generator = np.random.default_rng([k, trials])
+      share, width = coverage(*pair, trials, DATA_SETS, generator)
       names = " over ".join(cell.name for cell in pair)
       console.print(f"{names} | {trials} trials | {share:.3f} | high / low {width:.2f}")
 
 
 if __name__ == "__main__":
-  app.run(main)
+  main()

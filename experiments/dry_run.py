@@ -154,7 +154,7 @@ def _table(found: Sequence[Rehearsed]) -> rich.table.Table:
     "cells", "trials", "most steps", "lanes", "compiled in", "MiB per lane",
     "ms per step", "at most",
   ):  # fmt: skip
-    table.add_column(name, justify="right")
+    table.add_column(name, justify="right", min_width=max(map(len, name.split())))
   for program in found:
     table.add_row(
       _words(program.cells),

@@ -100,13 +100,10 @@ def probes(summary: Sequence[dict]) -> list[Any]:
     name for name in columns if len({str(cell[name]) for cell in summary}) > 1
   ] or ["model"]
   values = sorted(summary[0]["probes"], key=_by_number)
-  table = rich.table.Table(*told_apart)
-  for name in values:
-    table.add_column(name, justify="right", overflow="fold")
-  for cell in summary:
-    heads = [str(cell[name]) for name in told_apart]
-    table.add_row(*heads, *(_probed(cell["probes"][name]) for name in values))
-  return ["\nProbes at the trials' ends, mean [95% interval]:", table]
+  rows = [", ".join(str(cell[name]) for name in told_apart) for cell in summary]
+  columns = {name: [_probed(cell["probes"][name]) for cell in summary] for name in values}
+  shown = Columns(", ".join(told_apart), rows, columns)
+  return ["\nProbes at the trials' ends, mean [95% interval]:", shown]
 
 
 def _by_number(name: str) -> list:
