@@ -95,9 +95,9 @@ def parameters(cells: Mapping[str, Cell], counts: Mapping[str, int]) -> str:
 
 def probes(summary: Sequence[dict]) -> list[Any]:
   """Means of probes' values, a row for each cell."""
-  columns = [name for name in summary[0] if name != "probes"]
+  names = [name for name in summary[0] if name != "probes"]
   told_apart = [
-    name for name in columns if len({str(cell[name]) for cell in summary}) > 1
+    name for name in names if len({str(cell[name]) for cell in summary}) > 1
   ] or ["model"]
   values = sorted(summary[0]["probes"], key=_by_number)
   rows = [", ".join(str(cell[name]) for name in told_apart) for cell in summary]

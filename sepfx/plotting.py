@@ -67,8 +67,9 @@ def plot(
       figure = success_figures.success(records, summary, panels)
     else:
       levels, risk = _levels(records), _uniform_risk(records)
-      own = (levels, summary, risk, {}, against, panels)
-      figure = figures.sample_complexity(records, *own)
+      figure = figures.sample_complexity(
+        records, levels, summary, risk, {}, against, panels
+      )
     if not records.complete:
       ended, missing = len(records.all_curves), records.missing
       _mark_unfinished(figure, ended, None if missing is None else ended + missing)
