@@ -51,6 +51,24 @@ def test_penalty_is_the_gradient_trace_on_average():
   assert float(trial.loss(params, world.sample, world)) == float(plain)
 
 
+def test_penalty_of_one_sample_is_its_squared_gradient():
+  """Twice |grad f|^2, whatever the sign that is drawn; without a key there is none."""
+  trial = small.with_protocol(TRIAL, gradient_penalty=0.5)
+
+  @jax.jit
+  def losses(own):
+    world, params = trial.world(own), trial.init(own).params
+    one = jax.tree.map(lambda a: a[:1], world.sample)
+    gradient = jax.grad(lambda own: MODEL.apply({"params": own}, one.bits)[0])(params)
+    with_key = trial.loss(params, one, world, jax.random.key(1))
+    without = trial.loss(params, one, world), TRIAL.loss(params, one, world)
+    return with_key, *without, sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient))
+
+  with_key, without, plain, squares = losses(small.seeds(0))
+  np.testing.assert_allclose(with_key - plain, 0.5 * 2 * squares, rtol=1e-4)
+  assert float(without) == float(plain)
+
+
 @pytest.mark.slow
 def test_penalty_changes_training_where_it_has_weight():
   def trained(weight):

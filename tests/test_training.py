@@ -107,6 +107,21 @@ def test_first_passage_is_a_scan_of_the_curve():
     assert passage.samples == below[0]
 
 
+@pytest.mark.parametrize(
+  ("diverged_at", "crossings"), [(0, [10, 15]), (12, [10, 0]), (7, [0, 0])]
+)
+def test_a_report_follows_from_its_curve(diverged_at, crossings):
+  """The first check below each threshold, unless a number was not finite before it."""
+  curve = small.losses([80, 160, 240], [0.95, 0.85, 0.5], [True] * 3)
+  report = small.TRIAL.report_of(curve, diverged_at)
+  assert report.crossings.tolist() == crossings
+  assert (report.step, report.checks, report.active) == (15, 3, False)
+  np.testing.assert_array_equal(small.TRIAL.curve(report), curve)
+  outcomes = [outcome.outcome for outcome in small.TRIAL.outcomes(report)]
+  unreached = "diverged" if diverged_at else "censored"
+  assert outcomes == ["reached" if own else unreached for own in crossings]
+
+
 @pytest.mark.slow  # likewise
 def test_censored_at_the_budget():
   protocol = dataclasses.replace(
