@@ -43,6 +43,7 @@ from sepfx.ensembles.viewers import LiveFigure
 from sepfx.ensembles.weights import trained
 from sepfx.errors import Interrupted, InvalidSetting, require
 from sepfx.fingerprints import fingerprint, without_code
+from sepfx.models import nnx_modules
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 
 # Time between two checkpoints of the trials in progress.
@@ -96,7 +97,9 @@ def measure(
       each of `lengths`.
     models: specifications (see `sepfx.models.build`), or `flax.linen` modules that map
       inputs [n N D] to outputs [n N], or bits [n T] to logits [n 2] where the task is
-      one of bits. One may stand for a sequence of one.
+      one of bits; or what makes a module for each cell: a callable with a parameter
+      `task` or `length`, a class of `flax.nnx` modules, a function of `rngs` that returns
+      one. One may stand for a sequence of one.
     lengths: N.
     protocol: thresholds, optimizer, budget; None for the published ones of `Online`.
     axes: values of further settings by name: fields of the task, the model, the protocol
@@ -162,14 +165,27 @@ def measure(
   def build(model: int, length: int, **settings: Any) -> Trial:
     own = dataclasses.replace(task, length=length)
     own_test = dataclasses.replace(test_task, length=length)
-    module: Any = models[model]
-    if names[model]:
-      module = models_lib.build(names[model], own)
-    _check_model(module)
-    label = names[model] or models_lib.record_name(module)
-    trial: Trial = protocol.trial(own, own_test, module, label)
-    for name, value in settings.items():
-      trial = with_setting(trial, name, value)
+    given: Any = models[model]
+
+    def trial_of(task: Any) -> Trial:
+      label = names[model]
+      if label:
+        module = models_lib.build(label, task)
+      elif models_lib.makes_modules(given):
+        label = models_lib.factory_name(given)
+        module = _made(given, task, label)
+      else:
+        _check_model(given)
+        module = nnx_modules.hashable(given)
+      label = label or models_lib.record_name(module)
+      trial: Trial = protocol.trial(own, own_test, module, label)
+      for name, value in settings.items():
+        trial = with_setting(trial, name, value)
+      return trial
+
+    trial = trial_of(own)
+    if models_lib.makes_modules(given):  # settings may have changed the task
+      trial = trial_of(trial.task)
     return trial
 
   takes = "values by the names of settings, such as {'learning_rate': [1e-3, 3e-3]}"
@@ -228,11 +244,20 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
   return int(whole)
 
 
+def _made(factory: Any, task: Any, name: str) -> nn.Module:
+  """The module of a factory, with errors that say `models`."""
+  try:
+    return models_lib.made(factory, task, name)
+  except InvalidSetting as error:
+    raise InvalidSetting("models", error.got, error.takes) from error
+
+
 def _check_model(module: Any) -> None:
   """Raises `InvalidSetting`, in words for a Python call, unless it is a linen module."""
   is_factory = callable(module) and not isinstance(module, type | nn.Module)
   own = getattr(module, "__name__", "")
-  takes = f"a module, not what makes one: did you forget () after {own}?"
+  takes = f"a module, not what makes one: did you forget () after {own}? "
+  takes += "(One module per cell is made by a function of `task` or `length`.)"
   require(not (is_factory and bool(own)), "models", module, takes)
   try:
     models_lib.check_module(module, module)

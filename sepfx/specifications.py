@@ -247,8 +247,9 @@ def _takes(kind: Any) -> str:
 
 def fields_of(target: Callable) -> dict[str, Any]:
   """Names of what a class or factory takes, with their annotations."""
+  annotated = target.__init__ if _has_own_call(target) else target
   try:
-    hints = typing.get_type_hints(target)
+    hints = typing.get_type_hints(annotated)
   except (NameError, TypeError):  # annotations for readers alone
     hints = {}
   if dataclasses.is_dataclass(target):
@@ -256,9 +257,40 @@ def fields_of(target: Callable) -> dict[str, Any]:
     names = [f.name for f in own if f.init]
     hidden = ("parent", "name") if "parent" in names else ()  # of flax.linen
     return {name: hints.get(name, Any) for name in names if name not in hidden}
-  parameters = inspect.signature(target).parameters.values()
+  parameters = parameters_of(target).values()
   kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-  return {p.name: hints.get(p.name, Any) for p in parameters if p.kind not in kinds}
+  taken = [p.name for p in parameters if p.kind not in kinds]
+  return {name: hints.get(name, Any) for name in taken if name != "rngs"}  # of flax.nnx
+
+
+def parameters_of(target: Callable) -> Mapping[str, inspect.Parameter]:
+  """What a class or factory is called with, by name."""
+  if not _has_own_call(target):
+    return inspect.signature(target).parameters
+  _, *own = inspect.signature(target.__init__).parameters.values()
+  return {parameter.name: parameter for parameter in own}
+
+
+def _has_own_call(target: Any) -> bool:
+  """Whether it is a class that is called as its metaclass says: with anything at all."""
+  return isinstance(target, type) and type(target).__call__ is not type.__call__
+
+
+def name_of(target: Any) -> str:
+  """What a class or factory is called, with the arguments that it has already.
+
+  As a specification: "factory", or "factory:width=64" for a `functools.partial`.
+  """
+  if isinstance(target, functools.partial):
+    named = dict(zip(parameters_of(target.func), target.args, strict=False))
+    return with_fields(name_of(target.func), {**named, **target.keywords})
+  return str(getattr(target, "__name__", type(target).__name__)).strip("<>")
+
+
+def with_fields(name: str, fields: Mapping[str, Any]) -> str:
+  """Returns the specification of a name and fields."""
+  values = {key: canonical(value).replace(":", ",") for key, value in fields.items()}
+  return ":".join([name, *(f"{key}={value}" for key, value in values.items())])
 
 
 def typed(specification: Specification, target: Callable, setting: str) -> dict[str, Any]:

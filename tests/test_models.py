@@ -24,7 +24,13 @@ from sepfx.models import (
   Transformer,
   transformer,
 )
-from sepfx.models.recurrent import gru_cell, lstm_cell, relu_cell, scan_cells
+from sepfx.models.recurrent import (
+  _scan_cells,
+  gru_cell,
+  lstm_cell,
+  relu_cell,
+  scan_cells,
+)
 from sepfx.models.residual_rnn import lipschitz_factor, project
 from sepfx.models.transformer import Layer, _each, _joined, _Separate
 from sepfx.tasks import QSTR, SparseBoolean
@@ -255,6 +261,35 @@ def test_scan_gradient_is_the_plain_one(cell, gates, num_carries, n):
     rtol=1e-4,
     atol=1e-5,
   )
+
+
+def test_scan_of_cells_has_the_plain_second_derivatives():
+  """Forward over reverse and reverse over forward, with fewer prompts than units."""
+  length, n, units = 3, 2, 3
+  keys = jax.random.split(jax.random.key(0), 3)
+  shapes = ((length, n, units), (units, units), (units,))
+  point = [[[jax.random.normal(key, s)]] for key, s in zip(keys, shapes, strict=True)]
+  along = jax.tree.map(jnp.cos, point)
+
+  def second(scan):
+    def loss(point):
+      return jnp.sum(jnp.sin(scan(tanh_cell, 1, *point)[0]))
+
+    def forward(point):
+      return jax.jvp(loss, (point,), (along,))[1]
+
+    def both(point):
+      over_reverse = jax.jvp(jax.grad(loss), (point,), (along,))[1]
+      return over_reverse, jax.grad(forward)(point)
+
+    return jax.jit(both)(point)
+
+  def tanh_cell(x_gates, h_gates, carry):
+    return (jnp.tanh(x_gates[0] + h_gates[0]) + 0.1 * carry[0],)
+
+  plain, *others = (*second(_scan_cells)[:1], *second(scan_cells))
+  for found in others:
+    chex.assert_trees_all_close(found, plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from sepfx.models.linear_recurrences import (
   _Direction,
   _recurrent,
   _response,
+  _to_be_transposed,
   by_recurrence,
   in_parallel,
   scan_linear,
@@ -121,8 +122,7 @@ def test_both_orders_of_linear_attention_agree():
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_parallel_form_is_the_recurrence(parts, reverse):
+def test_parallel_form_is_the_recurrence(parts):
   rng = np.random.default_rng(1)
   factors = tuple(rng.uniform(-0.7, 0.7, (parts, 9, 4, 3)).astype(np.float32))
   terms = tuple(rng.normal(size=(parts, 9, 4, 3)).astype(np.float32))
@@ -131,17 +131,14 @@ def test_parallel_form_is_the_recurrence(parts, reverse):
     for own in (factors, terms)
   )
   h, expected = np.zeros(b.shape[1:], b.dtype), np.zeros_like(b)
-  for i in reversed(range(9)) if reverse else range(9):
+  for i in range(9):
     h = a[i] * h + b[i]
     expected[i] = h
-  for form in (by_recurrence, in_parallel):
-    found = form(factors, terms, reverse)
+  for form in (by_recurrence, in_parallel, _to_be_transposed, scan_linear):
+    found = form(factors, terms)
     close(found[0], expected.real)
     if parts == 2:
       close(found[1], expected.imag)
-  if not reverse:
-    for one, other in zip(scan_linear(factors, terms), found, strict=True):
-      close(one, other)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -167,8 +164,34 @@ def test_gradients_of_the_scan_are_autodiffs(parts, constant):
 
 
 @pytest.mark.parametrize("constant", [False, True])
+def test_second_derivatives_of_the_scan_are_autodiffs(constant):
+  rng = np.random.default_rng(4)
+  shape = (4, 1, 2) if constant else (4, 3, 2)
+  point = tuple(rng.uniform(-0.7, 0.7, (2, *shape)).astype(np.float32))
+  point = point, tuple(rng.normal(size=(2, 4, 3, 2)).astype(np.float32))
+  along = jax.tree.map(jnp.cos, point)
+
+  def second(form):
+    def loss(point):
+      return sum(jnp.sum(jnp.sin(h)) for h in form(*point))
+
+    def forward(point):
+      return jax.jvp(loss, (point,), (along,))[1]
+
+    def both(point):
+      over_reverse = jax.jvp(jax.grad(loss), (point,), (along,))[1]
+      return over_reverse, jax.grad(forward)(point)
+
+    return jax.jit(both)(point)
+
+  plain, *others = (*second(by_recurrence)[:1], *second(scan_linear))
+  for found in others:
+    chex.assert_trees_all_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", [False, True])
 def test_what_accelerators_run_is_what_cpus_run(monkeypatch, constant):
-  """The parallel scan in either direction, and gradients through it."""
+  """The parallel scan, and gradients through it."""
   rng = np.random.default_rng(3)
   shape = (6, 1, 3) if constant else (6, 4, 3)  # the LRU's factors, and minGRU's
   factors = tuple(rng.uniform(-0.7, 0.7, (2, *shape)).astype(np.float32))
@@ -181,13 +204,13 @@ def test_what_accelerators_run_is_what_cpus_run(monkeypatch, constant):
   on_cpu = found()
   called = []
 
-  def parallel(factors, terms, reverse):
-    called.append(reverse)
-    return in_parallel(factors, terms, reverse)
+  def parallel(on_cpu, factors, terms):
+    called.append(on_cpu)
+    return in_parallel(factors, terms)
 
   monkeypatch.setattr(linear_recurrences, "_either", parallel)
   chex.assert_trees_all_close(found(), on_cpu, rtol=1e-4, atol=1e-5)
-  assert called == [False, True]
+  assert called == [by_recurrence, _to_be_transposed]
 
 
 @hypothesis.given(**shapes)

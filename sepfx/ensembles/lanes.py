@@ -17,7 +17,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
 from sepfx.ensembles import hosts, keys
-from sepfx.training import Report, Seeds, State, Trial, World, select
+from sepfx.training import (
+  Report,
+  Seeds,
+  State,
+  Trial,
+  World,
+  evaluation_weights,
+  select,
+)
 
 _AXIS = "trials"
 
@@ -271,8 +279,13 @@ class Lanes:
     return hosts.fetch(_with_nan(self._held()))
 
   def take(self, lane: int) -> Any:
-    """Returns the parameters in a lane, in NumPy, to every process."""
-    own = _row(self._replicated)(self.states.params, np.int32(lane))
+    """Returns the weights at which a lane's trial is evaluated, in NumPy.
+
+    To every process.
+    """
+    own = _weights(self._replicated)(
+      self.states.opt_state, self.states.params, np.int32(lane)
+    )
     return jax.tree.map(np.asarray, own)
 
   def put(self, states: Mapping[int, State]) -> None:
@@ -340,8 +353,10 @@ def _is_inexact(array: Array) -> bool:
 
 
 @functools.cache
-def _row(sharding: NamedSharding) -> Callable:
-  """Compiles what takes one lane out of arrays that are sharded over lanes."""
-  return jax.jit(
-    lambda tree, lane: jax.tree.map(lambda a: a[lane], tree), out_shardings=sharding
-  )
+def _weights(sharding: NamedSharding) -> Callable:
+  """Compiles what takes one lane's weights out of arrays that are sharded over lanes."""
+
+  def weights(opt_states, params, lane):
+    return evaluation_weights(*jax.tree.map(lambda a: a[lane], (opt_states, params)))
+
+  return jax.jit(weights, out_shardings=sharding)

@@ -197,8 +197,8 @@ class RunDirectory:
     Args:
       settings: everything the results depend on, as JSON values.
       columns: of trials.csv, name -> type.
-      of_cells: further entries, of cells and of the code that they run; None if nothing
-        is trained.
+      of_cells: further entries, of cells, of the code that they run and of how models
+        are told whether they learn; None if nothing is trained.
       devices: where it runs; None for all of the default platform.
     """
     starts = list(self.stored["starts"]) if self.stored else []
@@ -315,6 +315,7 @@ def _wrong_part(stored: Any) -> str:
     ),
     "columns": isinstance(columns, dict)
     and all(kind in list(TYPES) for kind in columns.values()),
+    "modes": isinstance(stored.get("modes", {}), dict),
     "layout": type(stored.get("layout", 1)) is int,
     "code": _is_of_code(stored.get("code")),
     **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},

@@ -48,7 +48,7 @@ from sepfx.ensembles.stored_trials import (
   outgrown,
 )
 from sepfx.ensembles.watchers import Watcher
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 from sepfx.training import Probe
 
 
@@ -69,7 +69,8 @@ def begun(
 
   Args:
     directory: where; open.
-    settings: of all that will stand there, for config.json.
+    settings: of all that will stand there, for config.json. It also says by what each
+      model is told whether it learns ("modes"), where there is anything to say.
     cells: all that may stand there, in the order of the records.
     added, probed, keep_weights: as in `TrialFiles`.
     probe: what is measured of each trial when it has ended.
@@ -80,12 +81,15 @@ def begun(
 
   Raises:
     InvalidSetting: as `TrialFiles`; for cells whose names differ in case alone; if what
-      stands there ran other code of a user's own.
+      stands there ran other code of a user's own; or if trials of a model stand there
+      that was told in another way whether it learns.
   """
   code = own_code.checked(directory, settings, cells, probe)
   _check_case(directory, cells)
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
+  own = {cell.coordinates["model"]: cell.trial.mode for cell in cells}
+  modes = {"modes": {model: mode for model, mode in own.items() if mode}}
 
   def begin(recorded: Mapping[str, set[int]]) -> None:
     trials = {}
@@ -100,10 +104,13 @@ def begun(
       "trials": trials,
       "budgets": {cell.name: budget_of(cell) for cell in cells},
       "code": code,
+      **(modes if any(own.values()) else {}),
     }
     directory.begin(settings, types, of_cells, devices)
 
   is_new = directory.stored is None
+  if directory.stored is not None:
+    _check_modes(directory.stored, own)
   if is_new:  # first of all: a directory with records alone would be refused
     begin({})
   files = TrialFiles(
@@ -127,6 +134,19 @@ def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
     takes += "after them, and some file systems take both for one"
     fits = other == cell.name or cell.name in before
     require(fits, "model", cell.name, takes)
+
+
+def _check_modes(stored: Mapping[str, Any], own: Mapping[str, str]) -> None:
+  """Refuses a model of a directory that is told in another way now whether it learns."""
+  begun_there = {
+    part for cell in stored.get("parameters", {}) for part in cell.split("/")
+  }
+  for model, mode in own.items():
+    there = stored.get("modes", {}).get(model, "")
+    if f"model={model}" in begun_there and there != mode:
+      takes = f"another directory: there its calls were given {there or 'no flag'}, here "
+      takes += f"{mode or 'no flag'} says whether it learns, so its trials are others"
+      raise InvalidSetting("model", model, takes)
 
 
 class Contradiction(Exception):

@@ -1,15 +1,17 @@
 """Trained weights on disk: one safetensors file per trial, readable without sepfx.
 
-The arrays have their paths in the model's parameters as names ("hidden/kernel"). The
-file's metadata says, as JSON, which trial it is and what the model is.
+The arrays have their paths in the model's parameters as names ("hidden/kernel"), places
+in lists in brackets ("blocks/[0]/kernel"). The file's metadata says, as JSON, which trial
+it is and what the model is.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import flax.errors
 import flax.linen as nn
@@ -20,6 +22,7 @@ import safetensors.numpy
 from sepfx import specifications
 from sepfx.ensembles.trusted import known_classes
 from sepfx.errors import InvalidSetting
+from sepfx.models import predict
 
 DIRECTORY = "weights"
 _METADATA = "__metadata__"
@@ -74,7 +77,7 @@ class Trained(NamedTuple):
       InvalidSetting: if there is no module, or inputs and weights do not fit it.
     """
     try:
-      return self.model.apply({"params": self.params}, inputs)
+      return predict(cast(nn.Module, self.model), self.params, inputs)
     except (flax.errors.FlaxError, TypeError) as error:
       takes = f"inputs that fit {self.model!r} and its weights (it raised: {error})"
       raise InvalidSetting("inputs", np.shape(inputs), takes) from error
@@ -92,8 +95,13 @@ def path_of(name: str) -> str:
 
 def serialised(name: str, model: nn.Module, params: Any) -> bytes:
   """Returns the content of a trial's file."""
-  flat = flax.traverse_util.flatten_dict(params, sep="/")
-  arrays = {key: np.ascontiguousarray(array) for key, array in flat.items()}
+  flat = flax.traverse_util.flatten_dict(params)
+  arrays = {
+    "/".join(f"[{part}]" if isinstance(part, int) else part for part in path): (
+      np.ascontiguousarray(array)
+    )
+    for path, array in flat.items()
+  }
   described = json.dumps(specifications.described(model))
   return safetensors.numpy.save(arrays, {"trial": name, "model": described})
 
@@ -147,9 +155,12 @@ def read(directory: pathlib.Path, name: str) -> Content:
     metadata = json.loads(content[8 : 8 + size])[_METADATA]
     trial, description = metadata["trial"], json.loads(metadata["model"])
     specifications.class_names(description)
-    params = flax.traverse_util.unflatten_dict(arrays, sep="/")
-    again = flax.traverse_util.flatten_dict(params, sep="/")
-    if again.keys() != arrays.keys() or not all(arrays):
+    paths = [_path(key) for key in arrays]
+    params = flax.traverse_util.unflatten_dict(
+      dict(zip(paths, arrays.values(), strict=True))
+    )
+    again = flax.traverse_util.flatten_dict(params)
+    if again.keys() != set(paths) or not all(arrays):
       raise ValueError("names of arrays that are no paths")
   except Exception as error:  # safetensors, JSON and flax raise many kinds
     takes = f"weights as a run wrote them: it is damaged ({error!r})"
@@ -166,6 +177,13 @@ def _is_of(trial: Any, name: str) -> bool:
   """
   parts = trial.split("/") if isinstance(trial, str) else []
   return len(parts) > 3 and set(parts) <= set(name.split("/"))
+
+
+def _path(key: str) -> tuple[str | int, ...]:
+  """The place of an array in its tree: "blocks/[0]/kernel" is of the first of a list."""
+  return tuple(
+    int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else part for part in key.split("/")
+  )
 
 
 class Kept(Mapping[str, Trained]):

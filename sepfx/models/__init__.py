@@ -8,8 +8,9 @@ JAX project. `build` is where the published configurations have their names.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -19,6 +20,7 @@ from jax import Array
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, one_line, require
+from sepfx.models import modes, nnx_modules
 from sepfx.models.causal_transformer import CausalTransformer
 from sepfx.models.channel_transformer import ChannelTransformer
 from sepfx.models.cls_attention import ClsAttention, InputMap
@@ -65,7 +67,10 @@ __all__ = [
   "check_sized",
   "evaluate",
   "evaluates_many",
+  "factory_name",
   "has_field",
+  "made",
+  "makes_modules",
   "predict",
   "query_key_products",
   "record_name",
@@ -170,14 +175,17 @@ def predict(
 ) -> Array:
   """Applies a module that has parameters only, to inputs [n ...].
 
+  A module that takes a flag (`sepfx.models.modes.FLAGS`) is told that it learns where
+  there is a key, and that it does not where there is none.
+
   Args:
     model: the module.
     params: its parameters.
     inputs: what it takes.
-    dropout_key: for modules with dropout, which is off where there is none.
+    dropout_key: for modules with dropout, which is off where there is none. Other random
+      streams that it asks for have keys that are folded from it.
   """
-  rngs = None if dropout_key is None else {"dropout": dropout_key}
-  return jnp.asarray(model.apply({"params": params}, inputs, rngs=rngs))
+  return jnp.asarray(modes.apply(model, params, inputs, dropout_key))
 
 
 def evaluate(model: nn.Module, params: Any, inputs: Array) -> Array:
@@ -193,7 +201,7 @@ def evaluate(model: nn.Module, params: Any, inputs: Array) -> Array:
 
 def evaluates_many(model: nn.Module) -> bool:
   """Whether a model has an `evaluate`, which takes any number of inputs."""
-  return hasattr(model, "evaluate")
+  return hasattr(type(model), "evaluate")
 
 
 def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.Module:
@@ -201,14 +209,14 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
 
   Args:
     name: a specification: one of `NAMES` for the task's objective, or
-      "package.module:factory" with `factory(...)` a `flax.linen` module (a class is one,
-      too); and fields, as in "transformer:num_heads=2".
+      "package.module:factory" with a factory as in `made` (a class is one, too); and
+      fields, as in "transformer:num_heads=2".
     task: what it is to learn.
     fields: others, as values.
 
   Raises:
     InvalidSetting: for a name that is neither, a field that the model does not have, or
-      a factory that does not make a `flax.linen` module.
+      a factory that does not make a module.
   """
   specification = specifications.parse(name, "model")
   kind = task.objective.name
@@ -228,14 +236,70 @@ def build(name: str, task: Any, fields: Mapping[str, Any] | None = None) -> nn.M
       raise InvalidSetting("model", name, f"{takes}your own needs none") from error
     module = known.module(**{**fields_of_task, **own})
     return OnBits(module) if known.on_bits else module
+  return made(target, task, name, own)
+
+
+def made(
+  factory: Callable, task: Any, name: Any, fields: Mapping[str, Any] | None = None
+) -> nn.Module:
+  """Returns the module that a class or factory makes for a task.
+
+  Args:
+    factory: of `flax.linen` modules; or a class of `flax.nnx` modules, or a function of
+      `rngs` that returns one. Where it has a parameter `task` or `length`, it is given
+      the task, or the task's length.
+    task: what the module is to learn.
+    name: what it was given as, for messages.
+    fields: other arguments.
+
+  Raises:
+    InvalidSetting: for what makes no module, or needs other arguments.
+  """
+  parameters = _parameters(factory)
+  of_task = {"task": task, "length": task.length}
+  own = {key: value for key, value in of_task.items() if key in parameters}
+  own |= fields or {}
+  if nnx_modules.is_class(_innermost(factory)) or "rngs" in parameters:
+    return nnx_modules.wrapped(factory, own)
   try:
-    module = target(**own)
+    module = factory(**own)
   except TypeError as error:
     takes = "a factory that needs nothing but the fields given "
     takes += f"(it raised: {one_line(error)})"
     raise InvalidSetting("model", name, takes) from error
   check_module(module, name)
-  return module
+  return nnx_modules.hashable(module)
+
+
+def makes_modules(value: Any) -> bool:
+  """Whether a value is given in place of modules, to make one for each task.
+
+  It is a callable with a parameter `task` or `length`, a class of `flax.nnx` modules, or
+  a callable with a parameter `rngs`.
+  """
+  if isinstance(value, nn.Module) or nnx_modules.is_instance(value):
+    return False
+  is_class = nnx_modules.is_class(_innermost(value))
+  return is_class or not {"task", "length", "rngs"}.isdisjoint(_parameters(value))
+
+
+def factory_name(factory: Callable) -> str:
+  """How records call the modules of a factory, the same for every task."""
+  return specifications.name_of(factory)
+
+
+def _parameters(factory: Any) -> Collection[str]:
+  """Names of what a callable takes; none if it is no callable or does not tell."""
+  try:
+    return specifications.parameters_of(factory)
+  except (TypeError, ValueError):
+    return ()
+
+
+def _innermost(factory: Any) -> Any:
+  while isinstance(factory, functools.partial):
+    factory = factory.func
+  return factory
 
 
 def sized(name: str, task: Any, num_parameters: int) -> dict[str, Any]:
@@ -306,18 +370,23 @@ def _inputs(task: Any, key: Array) -> Array:
 
 
 def _num_parameters(module: nn.Module, inputs: jax.ShapeDtypeStruct) -> int:
-  params = jax.eval_shape(module.init, jax.random.key(0), inputs)
+  params = jax.eval_shape(
+    functools.partial(modes.init, module), jax.random.key(0), inputs
+  )
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 
 
 def check_module(module: Any, name: Any) -> None:
   """Raises `InvalidSetting`, and says how to mend it, unless it is a linen module."""
+  own = type(module).__name__
   if isinstance(module, type):
     hint = f"an instance: did you forget () after {module.__name__}?"
-  elif any(cls.__module__.startswith("flax.nnx") for cls in type(module).__mro__):
-    hint = "a flax.linen module: wrap this one with flax.nnx.bridge.ToLinen"
+  elif nnx_modules.is_instance(module):
+    name = f"{own}(...)" if name is module else name  # all its weights would be shown
+    hint = f"no flax.nnx module that has weights: each trial draws its own. Give {own} "
+    hint += f"itself, or flax.nnx.bridge.to_linen({own}, ...) with its arguments but rngs"
   else:
-    hint = f"a flax.linen module, or a factory of one (this is {type(module).__name__})"
+    hint = f"a flax.linen module, or a factory of one (this is {own})"
   require(isinstance(module, nn.Module), "model", name, hint)
 
 
@@ -325,22 +394,26 @@ def record_name(module: nn.Module) -> str:
   """How records call a module: its linen `name`, or its class.
 
   With the class stand those of its fields that are not at their defaults, so that two
-  modules of a class differ: "Transformer:num_heads=2".
+  modules of a class differ: "Transformer:num_heads=2". A wrapper of `flax.nnx` is called
+  like what it wraps.
   """
   if module.name is not None:
     return module.name
-  names = [type(module).__name__]
+  if nnx_modules.is_wrapped(module):
+    return specifications.with_fields(*nnx_modules.given(module))
+  given = {}
   for field in sorted(dataclasses.fields(module), key=lambda own: bool(own.kw_only)):
     value = getattr(module, field.name)
     if field.name not in ("parent", "name") and value != field.default:
       inner = isinstance(value, nn.Module)
-      own = f"({record_name(value)})" if inner else specifications.canonical(value)
-      names.append(f"{field.name}={own.replace(':', ',')}")
-  return ":".join(names)
+      given[field.name] = f"({record_name(value)})" if inner else value
+  return specifications.with_fields(type(module).__name__, given)
 
 
 def has_field(module: nn.Module, name: str) -> bool:
   """Whether a module, or the one that it wraps, has a field of this name."""
+  if nnx_modules.is_wrapped(module):
+    return name in nnx_modules.names(module)
   if name in specifications.fields_of(type(module)):
     return True
   inner = getattr(module, "model", None)
@@ -354,7 +427,9 @@ def with_fields(module: nn.Module, fields: Mapping[str, Any]) -> nn.Module:
     InvalidSetting: for a field that neither it nor the module that it wraps has.
   """
   for name, value in fields.items():
-    if name in specifications.fields_of(type(module)):
+    if nnx_modules.is_wrapped(module) and has_field(module, name):
+      module = nnx_modules.with_field(module, name, value)
+    elif name in specifications.fields_of(type(module)):
       module = specifications.with_field(module, name, value, name)
     else:
       takes = f"no value: {record_name(module)} has no such field"

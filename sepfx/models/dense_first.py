@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 from jaxtyping import Array, Float
 
@@ -31,12 +33,15 @@ class DenseFirst(Network):
   scheme: Scheme = "torch"
 
   @nn.compact
-  def __call__(self, inputs: Float[Array, "n N D"]) -> Float[Array, "n N"]:
-    """Maps embedded tokens to one prediction per position."""
+  def __call__(self, inputs: Float[Array, "n N D"], **mode: Any) -> Float[Array, "n N"]:
+    """Maps embedded tokens to one prediction per position.
+
+    `mode` is passed on to the model (`sepfx.models.modes`).
+    """
     check_inputs(inputs, "n N D")
     n, N, D = inputs.shape
     require_positive(self, "width")
     width = D if self.width is None else self.width
     flat = self.cast(inputs).reshape(n, -1)
     mixed = self.linear(N * D, N * width, name="first")(flat)
-    return self.model(mixed.reshape(n, N, width))
+    return self.model(mixed.reshape(n, N, width), **mode)

@@ -41,52 +41,55 @@ def scan_linear(factors: Numbers, terms: Numbers) -> Numbers:
   return _scan(*(tuple(own.astype(dtype) for own in x) for x in (factors, terms)))
 
 
-def by_recurrence(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
-  """The same, arrays [N ...] too, step by step; with `reverse` from i = N on."""
+def by_recurrence(factors: Numbers, terms: Numbers) -> Numbers:
+  """The same, arrays [N ...] too, step by step."""
 
   def step(h, own):
     h = _plus(_times(own[0], h), own[1])
     return h, h
 
   start = tuple(jnp.zeros_like(own[0]) for own in terms)
-  return jax.lax.scan(step, start, (factors, terms), reverse=reverse)[1]
+  return jax.lax.scan(step, start, (factors, terms))[1]
 
 
-def in_parallel(factors: Numbers, terms: Numbers, reverse: bool = False) -> Numbers:
+def in_parallel(factors: Numbers, terms: Numbers) -> Numbers:
   """The same by a parallel scan, in a number of rounds that grows like log N."""
 
   def compose(earlier, later):
     (a, b), (c, d) = earlier, later
     return _times(c, a), _plus(_times(c, b), d)
 
-  return jax.lax.associative_scan(compose, (factors, terms), reverse=reverse)[1]
+  return jax.lax.associative_scan(compose, (factors, terms))[1]
+
+
+def _either(
+  on_cpu: Callable[[Numbers, Numbers], Numbers], factors: Numbers, terms: Numbers
+) -> Numbers:
+  return jax.lax.platform_dependent(factors, terms, cpu=on_cpu, default=in_parallel)
 
 
 # Autodiff of either form keeps what h alone tells, and is two to three times as slow.
 @jax.custom_jvp
 def _scan(factors: Numbers, terms: Numbers) -> Numbers:
-  return jax.lax.platform_dependent(
-    factors, terms, cpu=by_recurrence, default=in_parallel
-  )
+  return _either(by_recurrence, factors, terms)
 
 
 @jax.custom_jvp
 def _linear_scan(factors: Numbers, terms: Numbers) -> Numbers:
-  """`_scan` in a form whose transpose is a recurrence of products and sums, too.
+  """The same, to be transposed: it is linear in the terms."""
+  return _either(_to_be_transposed, factors, terms)
 
-  The factor of a step is applied at the end of the step before.
+
+def _to_be_transposed(factors: Numbers, terms: Numbers) -> Numbers:
+  """The recurrence, with each step's factor applied at the end of the step before.
+
+  Its transpose then is a recurrence as `by_recurrence` is: h_i = a_{i+1} h_{i+1} + b_i.
   """
-  return jax.lax.platform_dependent(
-    factors, terms, cpu=_by_linear_recurrence, default=in_parallel
-  )
-
-
-def _by_linear_recurrence(factors: Numbers, terms: Numbers) -> Numbers:
   later = tuple(jnp.concatenate([a[1:], jnp.zeros_like(a[:1])]) for a in factors)
 
   def step(passed_on, own):
     h = _plus(passed_on, own[1])
-    # Not of h itself: so the transpose adds the cotangent of h last, to all the rest.
+    # The sum anew and not h: so the transpose adds the cotangent of h after all products.
     return _times(own[0], _plus(passed_on, own[1])), h
 
   start = tuple(jnp.zeros_like(own[0]) for own in terms)
@@ -99,14 +102,17 @@ def _scan_jvp(primals, tangents):
   (factors, terms), (of_factors, of_terms) = primals, tangents
   h = _scan(factors, terms)
   before = tuple(jnp.concatenate([jnp.zeros_like(a[:1]), a[:-1]]) for a in h)
-  of_factors = tuple(map(jnp.broadcast_to, of_factors, (own.shape for own in h)))
+  # Before the products, so that the transpose sums over prompts once.
+  of_factors = tuple(
+    jnp.broadcast_to(a, b.shape) for a, b in zip(of_factors, h, strict=True)
+  )
   return h, _linear_scan(factors, _plus(_times(before, of_factors), of_terms))
 
 
 def _times(x: Numbers, y: Numbers) -> Numbers:
   if len(x) == 1:
     return (x[0] * y[0],)
-  # In this order the transpose adds what comes of x[1] last.
+  # First, so that the transpose adds what comes of x[1] last.
   crossed = x[1] * y[1], x[1] * y[0]
   return x[0] * y[0] - crossed[0], x[0] * y[1] + crossed[1]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
@@ -19,7 +21,7 @@ class OnBits(nn.Module):
 
   model: nn.Module
 
-  def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, "n outputs"]:
-    """Returns the model's outputs."""
+  def __call__(self, bits: Int[Array, "n T"], **mode: Any) -> Float[Array, "n outputs"]:
+    """Returns the model's outputs; `mode` is passed on to it (`sepfx.models.modes`)."""
     check_inputs(bits, "n T")
-    return self.model(2.0 * bits[..., None] - 1.0)
+    return self.model(2.0 * bits[..., None] - 1.0, **mode)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from sepfx.models.initializers import Scheme, orthogonal, uniform
 from sepfx.models.network import Network, check_inputs
-from sepfx.models.products import product, weight_gradient
+from sepfx.models.products import product
 
 
 def gru_cell(x_gates, h_gates, carry):
@@ -114,28 +114,30 @@ def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
   ]
 
 
-def _scan_keeping_forward(cell, num_carries, x_gates, kernels, biases):
-  # A bias a prompt, so that the cotangents arrive before they are summed.
-  offsets = _every_time(biases, x_gates, x_gates[0][0].shape[1])
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _scan_keeping_cotangents(cell, num_carries, x_gates, kernels, biases):
+  return _scan_cells(cell, num_carries, x_gates, kernels, biases)
+
+
+@_scan_keeping_cotangents.defjvp
+def _scan_keeping_jvp(cell, num_carries, primals, tangents):
+  x_gates, kernels, biases = primals
+  of_x_gates, of_kernels, of_biases = tangents
+  # A bias per prompt, so that the transpose has its cotangents before they are summed.
+  n = x_gates[0][0].shape[1]
   scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels)
-  states, pull_back = jax.vjp(scan, x_gates, offsets)
-  return states, (states, pull_back)
-
-
-def _scan_keeping_backward(cell, num_carries, residuals, cotangents):
-  states, pull_back = residuals
-  x_cotangents, offset_cotangents = pull_back(cotangents)
-  kernel_cotangents = [
-    # h_0 = 0 contributes nothing, so h_1, ..., h_{N-1} meet the later offsets.
-    [weight_gradient(h[:-1], c[1:]) for c in own]
-    for h, own in zip(states, offset_cotangents, strict=True)
+  offsets = _every_time(biases, x_gates, n)
+  states, push_forward = jax.linearize(scan, x_gates, offsets)
+  # What another kernel does, it does as another offset of each time. The first step has
+  # no product, because h_0 = 0.
+  later = ((1, 0), (0, 0), (0, 0))
+  of_offsets = [
+    [b + jnp.pad(product(h[:-1], w), later) for b, w in zip(*own, strict=True)]
+    for h, *own in zip(
+      states, _every_time(of_biases, x_gates, n), of_kernels, strict=True
+    )
   ]
-  bias_cotangents = jax.tree.map(lambda c: jnp.sum(c, axis=(0, 1)), offset_cotangents)
-  return x_cotangents, kernel_cotangents, bias_cotangents
-
-
-_scan_keeping_cotangents = jax.custom_vjp(_scan_cells, nondiff_argnums=(0, 1))
-_scan_keeping_cotangents.defvjp(_scan_keeping_forward, _scan_keeping_backward)
+  return states, push_forward(of_x_gates, of_offsets)
 
 
 class _Bidirectional(Network):

@@ -43,7 +43,8 @@ class ERM:
       regression a risk), "train_loss" (on the sample, without dropout and penalty) or
       "grad_norm" (Euclidean norm of the gradient of what is minimised, on the whole
       sample and without dropout: how near to stationary, Definition 5 of the main
-      paper).
+      paper). The latter two are at the weights where the optimizer takes its gradients,
+      errors at those where it is evaluated: schedule-free optimizers have both.
     optimizer: an `AdamW`, by default the second paper's Adam, or any optax
       transformation; `projected` keeps weights in a norm ball.
     batch_size: samples per step, reshuffled each epoch; None for all m.
@@ -139,7 +140,8 @@ class Errors(NamedTuple):
   Attributes:
     test_error: on the held-out samples.
     train_error: on the training sample, without dropout.
-    train_loss: likewise, of what is minimised.
+    train_loss: likewise, of what is minimised; at the weights where the optimizer takes
+      its gradients.
     test_loss: on the held-out samples.
   """
 
@@ -234,11 +236,16 @@ class ERMTrial(Trial):
 
   def evaluate(self, state: State, world: World) -> State:
     """Measures on all held-out samples and, without dropout, on the training sample."""
-    on_test, on_train = (
-      jax.tree.map(jnp.mean, self.measured(state.params, task, sample, world))
-      for task, sample in ((self.test_task, world.test), (self.task, world.sample))
-    )
-    values = [on_test[0], *on_train, on_test[1]]
+
+    def means(params: Any, task: Any, sample: Any) -> Any:
+      return jax.tree.map(jnp.mean, self.measured(params, task, sample, world))
+
+    weights = self.weights(state)
+    on_test = means(weights, self.test_task, world.test)
+    train_error, train_loss = means(weights, self.task, world.sample)
+    if weights is not state.params:  # a training loss is of the weights of its gradient
+      _, train_loss = means(state.params, self.task, world.sample)
+    values = [on_test[0], train_error, train_loss, on_test[1]]
     if self.protocol.watched == "grad_norm":
       gradient = jax.grad(self.loss)(state.params, world.sample, world)
       values.append(jnp.linalg.norm(ravel_pytree(gradient)[0]))

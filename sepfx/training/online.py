@@ -232,6 +232,7 @@ class OnlineTrial(Trial):
     """
     num_chunks, size = self._chunks
     num_test = self.protocol.num_test
+    weights = self.weights(state)
     thresholds = jnp.array(self.protocol.thresholds)
     due = state.memory.excess >= _SCREEN_EXCESS * num_chunks
     last_look = jnp.where(due, 0, min(_SCREEN_CHUNKS, num_chunks - 1))
@@ -247,7 +248,7 @@ class OnlineTrial(Trial):
       sample = jax.tree.map(
         lambda a: jax.lax.dynamic_slice_in_dim(a, k * size, size), world.test
       )
-      own = self.errors(state.params, self.test_task, sample, world)
+      own = self.errors(weights, self.test_task, sample, world)
       own = own.astype(errors.dtype)
       old = jax.lax.dynamic_slice_in_dim(state.memory.errors, k * size, size)
       change = jnp.where(k * size + jnp.arange(size) < num_test, own - old, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -194,6 +195,46 @@ def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
   fields = specifications.typed(specification, factory, "optimizer")
   rate = fields.pop("learning_rate", default.learning_rate)
   return FromOptax(specification.name, rate, tuple(fields.items()))
+
+
+def evaluation_weights(state: Any, params: Any) -> Any:
+  """The weights at which an optimizer says that a model is to be evaluated.
+
+  Schedule-free optimizers (Defazio et al., "The Road Less Scheduled", 2024) take
+  gradients at other weights than their average, which is what they promise something of:
+  `optax.contrib.schedule_free_eval_params`. Nothing else in optax 0.2 is evaluated
+  elsewhere.
+
+  Args:
+    state: the optimizer's, which may hold a `ScheduleFreeState` anywhere: under
+      `optax.chain`, `optax.inject_hyperparams`, `optax.masked` and the like.
+    params: those that its steps move.
+
+  Returns:
+    `params` itself, for other optimizers.
+  """
+  leaves = jax.tree.leaves(state, is_leaf=_is_schedule_free)
+  for own in filter(_is_schedule_free, leaves):
+    params = jax.tree.map(
+      functools.partial(_average, own), own.z, params, is_leaf=_is_masked
+    )
+  return params
+
+
+def _average(state: optax.contrib.ScheduleFreeState, z: Any, params: Any) -> Any:
+  """One leaf's, or the parameters themselves where others are optimized."""
+  if _is_masked(z):
+    return params
+  own = optax.contrib.schedule_free_eval_params(state._replace(z=z), params)
+  return own.astype(params.dtype)
+
+
+def _is_schedule_free(own: Any) -> bool:
+  return isinstance(own, optax.contrib.ScheduleFreeState)
+
+
+def _is_masked(own: Any) -> bool:
+  return isinstance(own, optax.MaskedNode)
 
 
 def penalised(

@@ -15,19 +15,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.errors import InvalidRngError
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
-from sepfx.models import evaluate, evaluates_many, predict, record_name
+from sepfx.models import evaluate, evaluates_many, modes, predict, record_name
 from sepfx.tasks.objectives import Objective
-from sepfx.training.optimizers import AdamW
+from sepfx.training.optimizers import AdamW, evaluation_weights
 from sepfx.training.states import Report, Seeds, State, World
 
 # Samples that a model is evaluated on at once, where it does not know a better way.
 _CHUNK = 500
 # Tells the keys of the gradient penalty's signs from those of dropout.
 _SIGNS = 0x7369676E
+# What is said of a module that draws random numbers where it is evaluated.
+_DRAWS = (
+  "a module that draws no random numbers where it is evaluated: one whose call takes "
+  f"{', '.join(modes.FLAGS)}, or that draws where `self.has_rng` says that there is a key"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,11 @@ class Trial(abc.ABC):
     coordinates = self.coordinates
     coordinates["model"] = specifications.base(coordinates["model"])
     return "/".join(f"{key}={value}" for key, value in coordinates.items())
+
+  @property
+  def mode(self) -> str:
+    """By what the model is told whether it learns, as "train"; "" for nothing."""
+    return modes.described(self.model)
 
   @property
   def num_parameters(self) -> int:
@@ -159,7 +170,8 @@ class Trial(abc.ABC):
     takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
     takes += f"{list(outputs_shape)}"
     try:
-      variables = jax.eval_shape(self.model.init, jax.random.key(0), inputs)
+      init = functools.partial(modes.init, self.model)
+      variables = jax.eval_shape(init, jax.random.key(0), inputs)
     except WrongInputs as error:
       takes += f"; this one is for inputs [{error.axes}]"
       raise InvalidSetting("model", name, takes) from error
@@ -171,12 +183,21 @@ class Trial(abc.ABC):
       raise InvalidSetting(
         "model", name, f"a module with parameters only (it also has {extra})"
       )
-    outputs = jax.eval_shape(self.model.apply, variables, inputs)
-    got = getattr(outputs, "shape", None)
-    if got != outputs_shape:
-      described = list(got) if got is not None else type(outputs).__name__
-      raise InvalidSetting("model", name, f"{takes} (it gave {described})")
-    return variables.get("params", {})
+    params = variables.get("params", {})
+    for key in (None, jax.random.key(0)):  # evaluated, and where it learns
+      apply = functools.partial(modes.apply, self.model, key=key)
+      try:
+        outputs = jax.eval_shape(apply, params, inputs)
+      except Exception as error:
+        if key is None and isinstance(error, InvalidRngError):
+          raise InvalidSetting("model", name, _DRAWS) from error
+        raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
+      got = getattr(outputs, "shape", None)
+      if got != outputs_shape:
+        described = list(got) if got is not None else type(outputs).__name__
+        raise InvalidSetting("model", name, f"{takes} (it gave {described})")
+    require(not modes.draws(self.model, params, inputs), "model", name, _DRAWS)
+    return params
 
   def _check_optimizer(self, params: Any) -> None:
     own = self.protocol.optimizer
@@ -211,7 +232,8 @@ class Trial(abc.ABC):
     """Returns the state before the first step."""
     weights_key, *_ = self.split(seeds)
     _, inputs = self._shapes(1)
-    params = self.model.init(weights_key, jnp.zeros(inputs.shape, inputs.dtype))
+    zeros = jnp.zeros(inputs.shape, inputs.dtype)
+    params = modes.init(self.model, weights_key, zeros)
     params = params.get("params", {})
     if self.protocol.init_scale is not None:
       params = jax.tree.map(lambda a: self.protocol.init_scale * a, params)
@@ -227,6 +249,14 @@ class Trial(abc.ABC):
       memory=memory,
       active=jnp.array(True),
     )
+
+  def weights(self, state: State) -> Any:
+    """The parameters at which a trial is evaluated, kept and probed.
+
+    They are those that the steps move, but for optimizers that say others
+    (`evaluation_weights`).
+    """
+    return evaluation_weights(state.opt_state, state.params)
 
   def curve(self, report: Report) -> np.ndarray:
     """Returns what was measured at each check, a structured array [checks].
