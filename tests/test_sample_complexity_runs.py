@@ -157,7 +157,7 @@ def test_one_figure_of_several_runs(tmp_path):
   for arguments, message in (
     (["--lengths=3,4"], "takes runs of other cells; .*length=3"),
     (["--seed=1"], r"takes runs that differ in axes, .* in seed \(there 0, here 1\)"),
-    ([f"--beside={tmp_path}"], r"takes the directory .* complete run \(no run is there"),
+    ([f"--beside={tmp_path}"], r"takes the directory of a run \(no run is there"),
     (["--against=model"], "^--against: got 'model', takes one of the numeric axes"),
     (
       ["--encoding_prefactor=false,true", "--against=encoding_prefactor"],
