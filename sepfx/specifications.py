@@ -259,8 +259,8 @@ def fields_of(target: Callable) -> dict[str, Any]:
     return {name: hints.get(name, Any) for name in names if name not in hidden}
   parameters = parameters_of(target).values()
   kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-  taken = [p.name for p in parameters if p.kind not in kinds]
-  return {name: hints.get(name, Any) for name in taken if name != "rngs"}  # of flax.nnx
+  known = (p.name for p in parameters if p.kind not in kinds)
+  return {name: hints.get(name, Any) for name in known if name != "rngs"}  # of flax.nnx
 
 
 def parameters_of(target: Callable) -> Mapping[str, inspect.Parameter]:

@@ -18,7 +18,12 @@ from sepfx.tasks import QSTR, SparseBoolean
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 # Pages with examples: each page's blocks run one after another.
-EXAMPLES = ("tutorial.md", "guides/own_probe.md", "guides/figures.md")
+EXAMPLES = (
+  "tutorial.md",
+  "guides/own_model.md",
+  "guides/own_probe.md",
+  "guides/figures.md",
+)
 
 
 def blocks(page):

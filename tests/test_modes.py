@@ -221,7 +221,7 @@ def test_a_directory_is_of_one_mode(tmp_path):
   assert begin(cells)["modes"] == stored["modes"]
   for there, words in (
     ({}, "given no flag, here train says"),
-    ({text: "training"}, "training, here"),
+    ({text: "training"}, "given training, here train says"),
   ):
     config.write_text(json.dumps({**stored, "modes": there}))
     with pytest.raises(InvalidSetting, match=f"model: got '{text}', takes.*{words}"):
@@ -338,7 +338,7 @@ def test_names_and_fields_of_wrapped_modules():
   assert unboxed(wider)["first"]["kernel"].shape == (4, 16)
   assert not models.has_field(module, "units")
   assert not models.has_field(module, "rngs")
-  with pytest.raises(InvalidSetting, match=r"width: got '2.5', takes an integer"):
+  with pytest.raises(InvalidSetting, match=r"width: got '2\.5', takes an integer"):
     models.with_fields(module, {"width": 2.5})
 
 

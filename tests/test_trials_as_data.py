@@ -157,7 +157,7 @@ def test_nnx_modules_are_refused_with_a_way_out():
   class Own(nnx.Module):
     pass
 
-  with pytest.raises(InvalidSetting, match=r"wrap this one with flax\.nnx\.bridge"):
+  with pytest.raises(InvalidSetting, match=r"flax\.nnx\.bridge\.to_linen\(Own, "):
     sepfx.measure(small.TASK, [Own()], 3)
 
 

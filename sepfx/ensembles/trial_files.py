@@ -138,9 +138,8 @@ def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
 
 def _check_modes(stored: Mapping[str, Any], own: Mapping[str, str]) -> None:
   """Refuses a model of a directory that is told in another way now whether it learns."""
-  begun_there = {
-    part for cell in stored.get("parameters", {}) for part in cell.split("/")
-  }
+  cells = stored.get("parameters", {})
+  begun_there = {part for cell in cells for part in cell.split("/")}
   for model, mode in own.items():
     there = stored.get("modes", {}).get(model, "")
     if f"model={model}" in begun_there and there != mode:

@@ -1,9 +1,9 @@
 """How a module is told whether it learns: by a flag of its call, and by random streams.
 
-Flax's own convention is a flag such as `train`, passed to every call. Another one is
-that of this package's models, which draw where `apply` is given a key to draw from.
-Modules of `flax.nnx` have a mode of their own (`sepfx.models.nnx_modules`). All are
-followed here, so that a module needs no change to be trained.
+Flax's own convention is a flag such as `train`, passed to every call. Another one is that
+of this package's models, which draw where `apply` is given a key to draw from. Modules of
+`flax.nnx` have a mode of their own (`sepfx.models.nnx_modules`). All are followed here.
+So a module needs no change to be trained.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def init(module: nn.Module, key: PRNGKeyArray, inputs: Any) -> Any:
 
 def apply(
   module: nn.Module, params: Any, inputs: Any, key: PRNGKeyArray | None = None
-) -> Array:
+) -> Any:
   """Applies a module that has parameters only.
 
   Args:
@@ -81,6 +81,9 @@ def apply(
     inputs: what it takes.
     key: of the stream "dropout" where it learns; keys of other streams that it asks for
       are folded from it. None where it is evaluated.
+
+  Raises:
+    InvalidRngError: of Flax, for a module that draws where it is evaluated.
   """
   args, kwargs = _mode(module, learns=key is not None)
   rngs = {} if key is None else {"dropout": key}
@@ -128,10 +131,7 @@ def stream_key(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
 
 
 def _mode(module: nn.Module, *, learns: bool) -> tuple[tuple, dict[str, Any]]:
-  """What a call takes after the inputs to know whether it learns.
-
-  By its place, and by name.
-  """
+  """What a call takes after the inputs: whether it learns, by place and by name."""
   values = {name: FLAGS[name] is learns for name in flags_of(module)}
   after = [*_parameters(module).values()][1:2]
   # By its place where it has one: `nn.remat` knows static arguments by theirs.

@@ -101,7 +101,7 @@ def with_field(module: nn.Module, name: str, value: Any) -> nn.Module:
   kind = specifications.fields_of(factory)[name]
   if isinstance(value, bool | int | float | str | tuple):
     value = specifications.value_of(specifications.canonical(value), kind, name)
-  kwargs: Any = FrozenDict({**fields(module), name: value})
+  kwargs: FrozenDict = FrozenDict({**fields(module), name: value})
   return module.clone(nnx_class=factory, args=(), kwargs=kwargs)
 
 
@@ -110,7 +110,8 @@ def hashable(module: nn.Module) -> nn.Module:
   if not is_wrapped(module):
     return module
   own: Any = module
-  return own.clone(args=tuple(own.args), kwargs=FrozenDict(own.kwargs))
+  kwargs: FrozenDict = FrozenDict(own.kwargs)
+  return own.clone(args=tuple(own.args), kwargs=kwargs)
 
 
 def class_of(module: Any) -> type:
@@ -197,7 +198,8 @@ def _reseed(module: Any, key: PRNGKeyArray) -> None:
 
 def _call(module: Any) -> tuple[Callable, tuple, dict[str, Any]]:
   """What a wrapper calls, without `functools.partial`, and with what."""
-  factory, args, kwargs = module.nnx_class, tuple(module.args), dict(module.kwargs)
+  kwargs: dict[str, Any] = dict(module.kwargs)
+  factory, args = module.nnx_class, tuple(module.args)
   while isinstance(factory, functools.partial):
     args, kwargs = (*factory.args, *args), {**factory.keywords, **kwargs}
     factory = factory.func

@@ -200,10 +200,10 @@ def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
 def evaluation_weights(state: Any, params: Any) -> Any:
   """The weights at which an optimizer says that a model is to be evaluated.
 
-  Schedule-free optimizers (Defazio et al., "The Road Less Scheduled", 2024) take
-  gradients at other weights than their average, which is what they promise something of:
-  `optax.contrib.schedule_free_eval_params`. Nothing else in optax 0.2 is evaluated
-  elsewhere.
+  Schedule-free optimizers (Defazio et al., "The Road Less Scheduled", 2024) step from
+  weights that lie between two sequences. They are evaluated at one of the two, an
+  average: `optax.contrib.schedule_free_eval_params`. Optax has no other optimizer that is
+  evaluated elsewhere.
 
   Args:
     state: the optimizer's, which may hold a `ScheduleFreeState` anywhere: under
