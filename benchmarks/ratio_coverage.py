@@ -20,7 +20,7 @@ import scipy.special
 from sepfx.analysis.passages import Checks
 from sepfx.analysis.ratios import cells_of, ratio_of
 
-DATA_SETS, TRIALS = 2000, (3, 5, 10)
+DATA_SETS, TRIALS = 8000, (3, 5, 10)
 EVERY, STEP, BUDGET = 640, 64, 64 * 10**7
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]

@@ -25,12 +25,11 @@ class InvalidSetting(ValueError):
   @property
   def words(self) -> str:
     """What it got, cut where that is long, and what it takes."""
-    shown = repr(self.got)
-    if isinstance(self.got, str):
-      if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}... ({len(shown)} characters)"
-    else:
-      shown = one_line(shown, _SHOWN_OF_OBJECTS)
+    shown, most = repr(self.got), _SHOWN
+    if not isinstance(self.got, str):
+      shown, most = " ".join(shown.split()), _SHOWN_OF_OBJECTS
+    if len(shown) > most:
+      shown = f"{shown[:most]}... ({len(shown)} characters)"
     return f"got {shown}, takes {self.takes}"
 
 

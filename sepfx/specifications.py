@@ -22,6 +22,7 @@ import numpy as np
 from sepfx.errors import InvalidSetting, require
 
 _T = TypeVar("_T")
+_SIMPLE = (int, float, bool, str)
 
 # The only names that may be imported; None where all may.
 _ALLOWED: contextvars.ContextVar[Collection[str] | None] = contextvars.ContextVar(
@@ -96,8 +97,6 @@ def value_of(text: str, kind: Any, setting: str) -> Any:
       return _converted(text, option)
     except ValueError:
       continue
-  if int in _options(kind) and (number := _whole(text)) is not None:
-    return number
   raise InvalidSetting(setting, text, _takes(kind))
 
 
@@ -160,16 +159,17 @@ def _kinds(cls: type) -> dict[str, Any]:
 
 def _has_text(kind: Any) -> bool:
   """Whether values of a kind can be written as text."""
-  if kind in (int, float, bool, str, type(None)) or typing.get_origin(kind) is Literal:
-    return True
-  return _element(kind) is not None
+  simple = kind in _SIMPLE or kind is type(None) or typing.get_origin(kind) is Literal
+  return simple or _element(kind) is not None
 
 
 def _element(kind: Any) -> Any:
-  """The kind of the elements of a sequence; None if it is none."""
+  """The kind of the elements of a sequence of one simple kind; None if it is none."""
   origin = typing.get_origin(kind)
   if isinstance(origin, type) and issubclass(origin, Sequence):
-    return typing.get_args(kind)[0]
+    element, *others = typing.get_args(kind)
+    if element in _SIMPLE and others in ([], [...]):
+      return element
   return None
 
 
@@ -212,15 +212,6 @@ def _converted(text: str, kind: Any) -> Any:
     (element, *_) = typing.get_args(kind) or (str,)
     return tuple(_converted(part, element) for part in text.split("x") if part)
   return _refuse(text)
-
-
-def _whole(text: str) -> int | None:
-  """The integer that a text such as 1e9 is; None if it is none."""
-  try:
-    number = float(text)
-  except ValueError:
-    return None
-  return int(number) if number.is_integer() else None
 
 
 def _refuse(text: str) -> typing.NoReturn:

@@ -205,7 +205,7 @@ def test_figure_of_one_length_where_most_spent_their_budget():
     "0.01",
   ]
   assert upper.get_xlim() == lower.get_xlim()
-  (edge,) = arrows(upper, best_figures._EDGE)  # the Transformer at the largest rate
+  (edge,) = arrows(upper, best_figures.AT_MOST)  # the Transformer at the largest rate
   bounds = arrows(upper, best_figures.BOUND)  # at best, and at the published rate
   assert len(bounds) == 2
   assert len({x for x, _ in [edge, *bounds]}) == 2
@@ -221,9 +221,11 @@ def test_table_marks_bounds_and_coarse_means():
     "split": None, "flatters": 0.957, "reached": 5, "trials": 6, "rates": [0.01],
   }  # fmt: skip
   plain = {**entry, "restricted": False, "edge": False, "coarse": False}
+  plain["at_most"] = False
   for marks, text in (
     ({}, "1,234"),
     ({"edge": True}, "< 1,234"),
+    ({"edge": True, "at_most": True}, "<= 1,234"),
     ({"restricted": True}, "> 1,234"),
     ({"restricted": True, "edge": True, "coarse": True}, "> < 1,234 coarse"),
     ({"low": 1000.0, "high": 2000.0}, "1,234 [1,000, 2,000]"),

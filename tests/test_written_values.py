@@ -19,7 +19,6 @@ from tests.own_task import Dense, Side
   [
     (lambda: sepfx.Online(max_samples=1e9), "max_samples", 10**9),
     (lambda: sepfx.Online(batch_size="8"), "batch_size", 8),
-    (lambda: sepfx.Online(max_samples="1e9"), "max_samples", 10**9),
     (lambda: sepfx.Online(thresholds="0.7"), "thresholds", (0.7,)),
     (lambda: sepfx.Online(thresholds=["0.7", 0.5]), "thresholds", (0.7, 0.5)),
     (lambda: sepfx.Online(screen="false"), "screen", False),
@@ -48,6 +47,7 @@ def test_taken(made, name, value):
     (lambda: sepfx.Online(batch_size=8.5), "batch_size: got 8.5, takes an integer"),
     (lambda: sepfx.Online(batch_size=None), "batch_size: got None, takes an integer"),
     (lambda: sepfx.Online(batch_size=True), "batch_size: got True, takes an integer"),
+    (lambda: sepfx.Online(max_samples="1e9"), "max_samples: got '1e9', takes an integ"),
     (lambda: sepfx.Online(max_samples="many"), "max_samples: got 'many', takes an int"),
     (lambda: sepfx.Online(thresholds=[None]), "thresholds: got None, takes a number"),
     (lambda: sepfx.Online(thresholds=0.7), "thresholds: got 0.7, takes several"),
