@@ -66,7 +66,7 @@ BAD = {
     (["--contexts=2000000"], "contexts: got 2000000, takes an integer from 1 to 1048576"),
     (["--contexts=" + "1" * 5000], "... (5002 characters), takes an integer"),
     (["--sample_sizes=2147483648"], "sample_sizes: got 2147483648, takes an integer bet"),
-    (["--num_test=1e9"], "num_test: got '1e9', takes an integer"),
+    (["--num_test=1.5"], "num_test: got '1.5', takes an integer"),
     (
       ["--max_steps=2147483648"],
       "max_steps: got 2147483648, takes an integer below",

@@ -442,15 +442,18 @@ def test_other_callables_are_refused(model):
     measure(QSTR(token_dim=2), model, 3)
 
 
+TRIAL = "task=qstr/model=mine/length=3/trial=0"
+
+
 def test_weights_in_lists_come_back_in_lists(tmp_path):
   params = jax.tree.map(np.asarray, unboxed(NNX["class"]))
-  path = tmp_path / weights.path_of("mine")
-  path.parent.mkdir()
-  path.write_bytes(weights.serialised("mine", NNX["class"], params))
-  found = weights.Kept(tmp_path, ["mine"])["mine"].params
+  path = tmp_path / weights.path_of(TRIAL)
+  path.parent.mkdir(parents=True)
+  path.write_bytes(weights.serialised(TRIAL, NNX["class"], params))
+  found = weights.Kept(tmp_path, [TRIAL])[TRIAL].params
   assert set(found["layers"]) == {0, 1}
   jax.tree.map(np.testing.assert_array_equal, found, params)
-  trained = weights.Trained(NNX["class"], found)
+  trained = weights.trained(NNX["class"], found)
   np.testing.assert_array_equal(
     trained(INPUTS), models.evaluate(NNX["class"], params, INPUTS)
   )

@@ -144,6 +144,9 @@ def test_types_by_name():
   assert module == models.GRU(4, dtype=jnp.bfloat16)
   assert models.record_name(module) == "GRU:units=4:dtype=bfloat16"
   described = json.loads(json.dumps(specifications.described(module)))
-  assert specifications.rebuilt(described) == module
+  assert (
+    specifications.rebuilt(described, {"sepfx.models.recurrent:GRU": models.GRU})
+    == module
+  )
   with pytest.raises(InvalidSetting, match="dtype: got 'int8', takes bfloat16"):
     models.build("gru:dtype=int8", QSTR())

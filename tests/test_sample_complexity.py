@@ -185,18 +185,18 @@ def test_tables_stand_along_the_axis_of_the_figure():
   level = {"threshold": 0.7, "fraction": None}
   cell = {
     "series": "gru", "low": 90, "high": 110, "restricted": False, "reached": 2,
-    "trials": 2, "coarse": False, "at_most": False,
+    "trials": 2, "coarse": False, "at_most": False, "slow": 0,
   }  # fmt: skip
   fitted = {"series": "gru", "c": -0.5, "low": -0.6, "high": -0.4, "coarse": True}
   fitted["over"] = [1e-3, 3e-3, 1e-2]
   summary = {
     "against": "learning_rate",
+    "error": "mean squared error",
     "levels": [{"value": 0.7, "of_uniform": False}],
     "cells": [
       {**level, **cell, "learning_rate": 3e-3, "mean": 100.0},
       {**level, **cell, "learning_rate": 1e-3, "mean": 2000.0, "reached": 1},
     ],
-    "error": "mean squared error",
     "exponents": [{**level, **fitted}],
     "ratios": [],
   }

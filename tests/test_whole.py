@@ -382,7 +382,7 @@ def test_an_unfinished_run_is_read_as_far_as_it_is(stopped):
 
 def test_a_figure_of_an_unfinished_run_says_so(stopped, monkeypatch):
   figure = matplotlib.figure.Figure()
-  monkeypatch.setattr(plotting, "summarise", lambda *_, **__: {})
+  monkeypatch.setattr(plotting, "summary_of", lambda *_, **__: {})
   monkeypatch.setattr(plotting.figures, "sample_complexity", lambda *_: figure)
   sepfx.plot(sepfx.load(stopped))
   assert figure.get_suptitle() == "not complete: 3 of 4 trials so far"
