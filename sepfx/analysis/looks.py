@@ -53,6 +53,8 @@ _OF_MODELS: Mapping[str, tuple[int, str, int]] = {
   "dense_convolution": (5, "8", 0),
   "tokens_first": (7, "d", 0),
 }
+# How much of a figure's height its panel may lose to what stands beside it.
+_GIVING_WAY = 0.4
 # Colours, markers and dash patterns of models that are not the library's: those have none
 # of these.
 _OWN_COLOURS = ("#7a4419", "#5aa9e6", "#e377c2", "#5e3fbe", "#7fb51f", "#f0866e")
@@ -189,7 +191,7 @@ def grow(figure: matplotlib.figure.Figure, by: float) -> float:
   """Makes a figure higher, for what stands beside its panels.
 
   One of a single panel gets no higher than the width that is asked for: its panel gives
-  way.
+  way, but for the larger part of the figure's height.
 
   Args:
     figure: any.
@@ -202,7 +204,7 @@ def grow(figure: matplotlib.figure.Figure, by: float) -> float:
   panels = sum(axis.get_subplotspec() is not None for axis in figure.axes)
   grown = by
   if width is not None and panels == 1:
-    grown = min(by, max(0.0, width - height))
+    grown = max(min(by, max(0.0, width - height)), by - _GIVING_WAY * height)
   figure.set_figheight(height + grown)
   return by - grown
 
