@@ -184,8 +184,8 @@ def test_runs_beside_one_another_may_differ_in_axes():
 def test_tables_stand_along_the_axis_of_the_figure():
   level = {"threshold": 0.7, "fraction": None}
   cell = {
-    "series": "gru", "model": "gru", "low": 90, "high": 110, "restricted": False, "reached": 2,
-    "trials": 2, "coarse": False, "at_most": False, "slow": 0,
+    "series": "gru", "model": "gru", "low": 90, "high": 110, "restricted": False,
+    "reached": 2, "trials": 2, "coarse": False, "at_most": False, "slow": 0,
   }  # fmt: skip
   fitted = {"series": "gru", "c": -0.5, "low": -0.6, "high": -0.4, "coarse": True}
   fitted["over"] = [1e-3, 3e-3, 1e-2]

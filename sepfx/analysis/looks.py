@@ -54,7 +54,7 @@ _OF_MODELS: Mapping[str, tuple[int, str, int]] = {
   "tokens_first": (7, "d", 0),
 }
 # How much of a figure's height its panel may lose to what stands beside it.
-_GIVING_WAY = 0.4
+_GIVING_WAY = 0.25
 # Colours, markers and dash patterns of models that are not the library's: those have none
 # of these.
 _OWN_COLOURS = ("#7a4419", "#5aa9e6", "#e377c2", "#5e3fbe", "#7fb51f", "#f0866e")
