@@ -163,11 +163,9 @@ def test_gradients_of_the_scan_are_autodiffs(parts, constant):
   chex.assert_trees_all_equal_shapes(ours, plain)
 
 
-@pytest.mark.parametrize("constant", [False, True])
-def test_second_derivatives_of_the_scan_are_autodiffs(constant):
+def test_second_derivatives_of_the_scan_are_autodiffs():
   rng = np.random.default_rng(4)
-  shape = (4, 1, 2) if constant else (4, 3, 2)
-  point = tuple(rng.uniform(-0.7, 0.7, (2, *shape)).astype(np.float32))
+  point = tuple(rng.uniform(-0.7, 0.7, (2, 4, 1, 2)).astype(np.float32))
   point = point, tuple(rng.normal(size=(2, 4, 3, 2)).astype(np.float32))
   along = jax.tree.map(jnp.cos, point)
 
@@ -178,15 +176,14 @@ def test_second_derivatives_of_the_scan_are_autodiffs(constant):
     def forward(point):
       return jax.jvp(loss, (point,), (along,))[1]
 
-    def both(point):
-      over_reverse = jax.jvp(jax.grad(loss), (point,), (along,))[1]
-      return over_reverse, jax.grad(forward)(point)
+    def over_reverse(point):
+      return jax.jvp(jax.grad(loss), (point,), (along,))[1]
 
-    return jax.jit(both)(point)
+    return over_reverse, jax.grad(forward)
 
-  plain, *others = (*second(by_recurrence)[:1], *second(scan_linear))
-  for found in others:
-    chex.assert_trees_all_close(found, plain, rtol=1e-4, atol=1e-5)
+  plain = jax.jit(second(by_recurrence)[0])(point)
+  for form in second(scan_linear):
+    chex.assert_trees_all_close(jax.jit(form)(point), plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("constant", [False, True])
