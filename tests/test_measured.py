@@ -108,7 +108,7 @@ def test_own_classification_on_the_command_line(tmp_path):
   process = start(
     tmp_path / "run", "--task=tests.own_task:Side", "--models=tests.own_task:Dense",
     "--lengths=3,4", "--num_trials=2", "--thresholds=0.4", "--check_every=5",
-    "--max_samples=1600", "--noquiet", cache=tmp_path / "cache",
+    "--max_samples=1600", "--noquiet", "--token_dim=10", cache=tmp_path / "cache",
   )  # fmt: skip
   output, errors = process.communicate(timeout=300)
   assert process.returncode == 0, errors
