@@ -101,8 +101,8 @@ def probes(summary: Sequence[dict]) -> list[Any]:
   ] or ["model"]
   values = sorted(summary[0]["probes"], key=_by_number)
   rows = [", ".join(str(cell[name]) for name in told_apart) for cell in summary]
-  columns = {name: [_probed(cell["probes"][name]) for cell in summary] for name in values}
-  shown = Columns(", ".join(told_apart), rows, columns)
+  entries = {name: [_probed(cell["probes"][name]) for cell in summary] for name in values}
+  shown = Columns(", ".join(told_apart), rows, entries)
   return ["\nProbes at the trials' ends, mean [95% interval]:", shown]
 
 
@@ -133,6 +133,8 @@ def exponent(entry: dict | None) -> str:
 
 def _ratios(ratios: Sequence[dict], cells: Sequence[dict], against: str) -> list[Any]:
   """n over n of the first model, and over n at the first value of each axis."""
+  if not ratios:
+    return []
   names = _series_of(cells)
   parts: list[Any] = []
   for (of, over), own in _shown(ratios, cells).items():
@@ -149,7 +151,7 @@ def _shown(
   ratios: Sequence[dict], cells: Sequence[dict]
 ) -> dict[tuple[str, Any], list[dict]]:
   """Ratios to the first model and to first values, by what they are over."""
-  first = cells[0]["model"] if cells else ""
+  first = cells[0]["model"]
   groups: dict[tuple[str, Any], list[dict]] = {}
   for ratio in ratios:
     if ratio["of"] != "model" or ratio["over"] == first:

@@ -178,6 +178,8 @@ def measure(
         _check_model(given)
         module = nnx_modules.hashable(given)
       label = label or models_lib.record_name(module)
+      if not names[model]:
+        _check_name(label, module)
       trial: Trial = protocol.trial(own, own_test, module, label)
       for name, value in settings.items():
         trial = with_setting(trial, name, value)
@@ -263,10 +265,14 @@ def _check_model(module: Any) -> None:
     models_lib.check_module(module, module)
   except InvalidSetting as error:
     raise InvalidSetting("models", error.got, error.takes) from error
+
+
+def _check_name(name: str, module: nn.Module) -> None:
+  """Raises `InvalidSetting` for a user's module that is named as one of the library."""
   is_own = not type(module).__module__.startswith("sepfx.models")
+  known = {each for names in models_lib.NAMES.values() for each in names}
   takes = "a module of another name: this one is a model's of the library"
-  known = {name for names in models_lib.NAMES.values() for name in names}
-  require(not (is_own and module.name in known), "models", module.name, takes)
+  require(not (is_own and specifications.base(name) in known), "models", name, takes)
 
 
 class _Plan(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 import sepfx
 from sepfx import specifications
 from sepfx.errors import InvalidSetting
+from sepfx.models import GRU
 from sepfx.models.network import check_inputs
 from sepfx.tasks import CLASSIFICATION, QSTR, FourierSparse, ParityChain, SparseBoolean
 from tests.own_task import Dense, Side
@@ -161,3 +162,11 @@ def test_what_is_refused_has_one_line():
   assert len(str(error)) < 200
   module = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
   assert "\n" not in str(InvalidSetting("models", module, "another"))
+
+
+def test_an_own_class_may_not_be_called_as_a_model_of_the_library():
+  for name in ("transformer", "gru:units=3"):
+    with pytest.raises(InvalidSetting, match="takes a module of another name"):
+      call(models=Dense(name=name))
+  with pytest.raises(InvalidSetting, match="thresholds"):  # one of the library may
+    call(models=GRU(units=3, name="gru"))
