@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from sepfx.ensembles.run_directory import environment, write_whole
+from sepfx.ensembles.environment import environment
+from sepfx.ensembles.run_directory import write_whole
 
 Row = dict[str, Any]
 

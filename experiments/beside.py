@@ -12,11 +12,10 @@ from sepfx.analysis.series import BUDGETS
 from sepfx.ensembles import Cell, Records, joined, load
 from sepfx.ensembles.agreement import check_rows
 from sepfx.ensembles.cells import cell_name
-from sepfx.ensembles.trusted import known_classes, public_names
 from sepfx.errors import InvalidSetting, require
 from sepfx.plotting import notes_by_name
-from sepfx.specifications import base, imported, importing_only
 
+from .classes import cells_of
 from .merging import differing_axes
 from .settings import Chosen, from_stored
 
@@ -24,12 +23,6 @@ flags.DEFINE_list(
   "beside",
   [],
   "Directories of complete runs to summarise and draw together with this one.",
-)
-flags.DEFINE_list(
-  "classes",
-  [],
-  "Own classes, or factories, that directories may name: package.module:Mixer. What "
-  "stands in a directory alone is not imported.",
 )
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 
@@ -46,33 +39,6 @@ class Part(NamedTuple):
   records: Records
   cells: Sequence[Cell]
   chosen: Chosen
-
-
-def cells_of(
-  there: Chosen, cells: Callable[[Chosen], list[Cell]], here: Chosen | None = None
-) -> list[Cell]:
-  """Returns the grid of settings that stand in a directory.
-
-  Nothing that they name is imported but this package's own classes, what --classes names,
-  and what this call's own settings do.
-
-  Args:
-    there: the settings.
-    cells: settings -> grid.
-    here: those of this call; None if it has none.
-
-  Raises:
-    InvalidSetting: for something else that they name, or settings that cannot be used.
-  """
-  trusted = list(flags.FLAGS["classes"].value or ())
-  require(len(set(trusted)) == len(trusted), "classes", trusted, "each name once")
-  takes = "names of classes or factories, such as package.module:Mixer"
-  for name in trusted:
-    require(callable(imported(name, "classes", takes)), "classes", name, takes)
-  own = [text for values in (here.values.values() if here else ()) for text in values]
-  named = {base(text) for text in own if isinstance(text, str)}
-  with importing_only({*public_names(), *known_classes(), *trusted, *named}):
-    return cells(there)
 
 
 def read(

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from sepfx.ensembles.run_directory import source_digest
+from sepfx.ensembles.environment import source_digest
 
 from .settings import Chosen
 from .settings import fields as fields_of

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,21 +10,17 @@ import rich.console
 import rich.table
 from absl import flags
 
-from sepfx import outlets
-from sepfx.ensembles import Cell, Watcher, own_code, rehearse
+from sepfx.ensembles import Cell, own_code, rehearse
 from sepfx.ensembles.progress import time_words
 from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import TrialFiles
 
-from .command_line import STOPPED
+from .rehearsing import Progress, stoppable
 from .requests import Request, Search, planned
 from .running import Stop
 
 FLAGS = flags.FLAGS
-
-# How often a dry run looks whether it is to stop.
-_POLL_SECONDS = 0.2
 
 
 def shown(
@@ -74,9 +67,9 @@ def shown(
     num_trials=plan.num_trials,
     lanes=FLAGS.lanes,
     finished=plan.every - missing,
-    watchers=[_Progress(number)],
+    watchers=[Progress(number)],
   )
-  found = list(_stoppable(programs, stop))
+  found = list(stoppable(programs, stop))
   there = len(recorded.intersection(plan.names))
   again = f", {len(plan.again)} that a larger budget brings back" if plan.again else ""
   cells = f"{len(request.own)} cell{'s' * (len(request.own) > 1)}"
@@ -95,55 +88,6 @@ def shown(
       f"A search chooses among the trials: it runs about {search.num_trials} of them, "
       f"which takes {time_words(seconds)} at most."
     )
-
-
-class _Progress(Watcher):
-  """Says on stderr what is compiled, and how far the dry run is."""
-
-  def __init__(self, programs: int):
-    """Says nothing yet.
-
-    Args:
-      programs: how many there are, at most.
-    """
-    self._programs, self._begun = programs, 0
-    self._console = rich.console.Console(stderr=True, highlight=False, quiet=FLAGS.quiet)
-
-  def compiling(self, cell: Cell) -> None:
-    self._begun += 1
-    place = f"{self._begun} of {self._programs}"
-    self._console.print(f"compiling {place}: {cell.words}", soft_wrap=True)
-
-
-def _stoppable(programs: Iterator[Rehearsed], stop: Stop) -> Iterator[Rehearsed]:
-  """Yields each, or ends the process when it is asked to stop.
-
-  A thread of its own compiles: in the main one no signal would be heard until it is done.
-  """
-  done: queue.SimpleQueue[Rehearsed | BaseException | None] = queue.SimpleQueue()
-
-  def work() -> None:
-    try:
-      for program in programs:
-        done.put(program)
-      done.put(None)
-    except BaseException as error:
-      done.put(error)
-
-  threading.Thread(target=work, daemon=True).start()
-  while True:
-    if stop.requested:
-      outlets.say("stopped; nothing was run")
-      os._exit(STOPPED)  # an ordinary end would wait for what is being compiled
-    try:
-      own = done.get(timeout=_POLL_SECONDS)
-    except queue.Empty:
-      continue
-    if isinstance(own, BaseException):
-      raise own
-    if own is None:
-      return
-    yield own
 
 
 def _table(found: Sequence[Rehearsed]) -> rich.table.Table:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 
-from sepfx import models, specifications
+from sepfx import kinds, models, specifications
 from sepfx.errors import require
 from sepfx.training import AdamW, FromOptax, optimizer
 
@@ -90,7 +90,7 @@ def named_task(settings: Any, names: Iterable[str], without: Sequence[str]) -> A
   is_task = dataclasses.is_dataclass(task) and hasattr(task, "length")
   takes = f"a factory of a dataclass with a length, not {type(task).__name__}"
   require(is_task, "task", settings.task, takes)
-  known = specifications.fields_of(type(task))
+  known = kinds.fields_of(type(task))
   defaults = {field.name: field.default for field in dataclasses.fields(settings)}
   changes = {"length": settings.length}
   for name in without:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from absl import flags
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting, UnknownSetting, require
 
 flags.disclaim_key_flags()
@@ -173,11 +173,11 @@ def from_flags(
     if kind == "list":
       (element, *_) = typing.get_args(annotation)
       parts = [part for part in text.split(",") if part]
-      members = {specifications.value_of(part, element, flag) for part in parts}
+      members = {kinds.value_of(part, element, flag) for part in parts}
       chosen[field.name] = (tuple(sorted(members, reverse=element is float)),)
       continue
     parts = [text] if kind == "free" else _parts(text, flag)
-    found = [specifications.value_of(part, annotation, flag) for part in parts]
+    found = [kinds.value_of(part, annotation, flag) for part in parts]
     if not _has_own_limits(field):
       found = _within(found, flag)
     chosen[field.name] = _axis(found, flag, several=kind in ("axis", "grid"))
@@ -243,7 +243,7 @@ def _is_of(value: Any, annotation: Any, flag: str) -> bool:
     return False
   try:
     text = specifications.canonical(value)
-    return bool(specifications.value_of(text, annotation, flag) == value)
+    return bool(kinds.value_of(text, annotation, flag) == value)
   except InvalidSetting:
     return False
 
@@ -287,4 +287,4 @@ def _within(values: list, flag: str) -> list:
 
 def _guessed(text: str) -> Any:
   """A number if it is one."""
-  return specifications.value_of(text, int | float | str, "")
+  return kinds.value_of(text, int | float | str, "")

@@ -28,7 +28,17 @@ from sepfx.models import has_field
 from sepfx.plotting import notes_of, write_figure, write_unfinished
 from sepfx.training import Trial, with_setting
 
-from . import beside, card, command_line, dry_run, merging, running, settings, tables
+from . import (
+  beside,
+  card,
+  classes,
+  command_line,
+  dry_run,
+  merging,
+  running,
+  settings,
+  tables,
+)
 from .beside import Part
 from .requests import Request, Search
 from .settings import Chosen
@@ -214,7 +224,7 @@ def run(study: Study, chosen: Chosen) -> None:
     stored = json.loads(running.stored_settings(directory))
     if stored is not None:
       whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
-      cells = beside.cells_of(whole, study.cells, chosen)
+      cells = classes.cells_of(whole, study.cells, chosen)
       own = study.cells(chosen, whole)
       _check_budget(stored, whole, cells)
     nothing = Records(np.empty(0), (), {})

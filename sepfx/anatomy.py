@@ -26,10 +26,24 @@ _NAMING = frozenset(
 _OF_FLAX = frozenset(
   ("parent", "name", "scope", "_state", "_parent_ref", "_compact_name_scope_methods")
 )
+# Of the standard library, what has a value; all else there is a lock, a log, a cache.
+_VALUES = frozenset(
+  ("_decimal", "argparse", "builtins", "collections", "datetime", "decimal", "fractions",
+   "functools", "operator", "re", "types", "uuid")
+)  # fmt: skip
+# Installed classes whose objects change while they are used, or are of JAX's workings.
+_CHANGING = ("absl.", "numpy.random", "scipy.stats._distn", "flax.nnx.rnglib", "jax")
 DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
 # Modules that put methods of theirs into a user's classes.
 _MAKERS = ("collections", "dataclasses", "enum", "typing")
 PYTHON = (types.FunctionType, *DESCRIPTORS)
+
+
+def has_value(cls: type) -> bool:
+  """Whether objects of an installed class have a value that stays."""
+  module = cls.__module__
+  standard = module.partition(".")[0] in sys.stdlib_module_names
+  return module in _VALUES if standard else not module.startswith(_CHANGING)
 
 
 def attributes_of(cls: type) -> dict[str, Any]:

@@ -7,9 +7,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import pathlib
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +15,7 @@ import jax
 import numpy as np
 import rich.console
 
-from sepfx import cores, plotting, precision, specifications
+from sepfx import cores, growth, kinds, plotting, precision, specifications
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
 from sepfx.analysis import looks
@@ -42,7 +39,8 @@ from sepfx.ensembles.trial_files import begun
 from sepfx.ensembles.viewers import LiveFigure
 from sepfx.ensembles.weights import trained
 from sepfx.errors import Interrupted, InvalidSetting, require
-from sepfx.fingerprints import fingerprint, without_code
+from sepfx.fingerprints import fingerprint
+from sepfx.interrupts import Interrupts
 from sepfx.models import nnx_modules
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 
@@ -50,11 +48,6 @@ from sepfx.training import ERM, Online, Probe, Trial, with_setting
 _CHECKPOINT_SECONDS = 300.0
 # Width of lines that are written to a file or a pipe.
 _FILE_COLUMNS = 160
-# Settings in which a call may ask for more than what stands in its directory.
-_GROWING = ("models", "lengths", "axes", "num_trials")
-# Settings of a protocol that may be larger then: they change no trial but how long it may
-# last.
-_BUDGETS = ("max_samples", "max_steps")
 
 
 @precision.single()
@@ -145,10 +138,10 @@ def measure(
   require(hasattr(protocol, "trial"), "protocol", protocol, takes)
   seed = _whole("seed", seed)
   num_trials = _whole("num_trials", num_trials, least=1)
-  lanes = specifications.taken(lanes, int, "lanes")
+  lanes = kinds.taken(lanes, int, "lanes")
   check_lanes(lanes)
-  keep_weights = specifications.taken(keep_weights, bool, "keep_weights")
-  progress = specifications.taken(progress, bool, "progress")
+  keep_weights = kinds.taken(keep_weights, bool, "keep_weights")
+  progress = kinds.taken(progress, bool, "progress")
   takes = "the path of a directory, or None"
   is_path = directory is None or isinstance(directory, str | os.PathLike)
   require(is_path, "directory", directory, takes)
@@ -239,7 +232,7 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
   """A number that has to be whole: 4.0 and "4" are."""
   takes = f"an integer from {least} to 2^32 - 1"
   try:
-    whole = specifications.taken(value, int, name)
+    whole = kinds.taken(value, int, name)
   except InvalidSetting as error:
     raise InvalidSetting(name, value, takes) from error
   require(isinstance(whole, int) and least <= whole < 2**32, name, value, takes)
@@ -337,12 +330,12 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
   for cell in plan.cells:  # before the directory says that it is of this call
     cell.trial.task.check_draw(cell.seeds(settings["seed"], count).task)
   probed = {c.name: probes_lib.value_names(plan.probe, c.trial) for c in plan.cells}
-  fixed = json.dumps(_fixed(settings), sort_keys=True)
+  fixed = json.dumps(growth.fixed(settings), sort_keys=True)
   identity = hashlib.sha256(fixed.encode()).hexdigest()
-  with _opened(directory) as there, _Interrupts(plan.console) as interrupts:
+  with _opened(directory) as there, Interrupts(plan.console) as interrupts:
     if there.stored is not None:
-      settings = _grown(there.stored["settings"], settings, there.path)
-      _check_budget(there.stored["settings"], plan.cells, settings)
+      settings = growth.grown(there.stored["settings"], settings, there.path)
+      growth.check_budget(there.stored["settings"], plan.cells, settings)
       plan = plan._replace(settings=settings)
     files = begun(
       there,
@@ -403,79 +396,6 @@ def _opened(path: str | os.PathLike) -> Iterator[RunDirectory]:
     raise InvalidSetting(name, error.got, error.takes) from error
 
 
-def _grown(
-  there: dict[str, Any], here: dict[str, Any], path: pathlib.Path
-) -> dict[str, Any]:
-  """The settings of all that will stand in a directory.
-
-  Raises:
-    InvalidSetting: if another call has written it, or one with what is not asked for now.
-  """
-  here, there = json.loads(json.dumps(here)), without_code(there)
-  old = _fixed(there)
-  differing = [
-    text
-    for name, new in _fixed(here).items()
-    for text in _differences(name, old.get(name), new)
-  ]
-  takes = "an empty directory or one of the same call; this one differs in "
-  require(not differing, "directory", str(path), takes + ", ".join(differing))
-  lacking = [
-    f"{name} (there {old!r}, here {new!r})"
-    for name, old, new in (
-      ("models", there["models"], here["models"]),
-      ("axes", sorted(there["axes"]), sorted(here["axes"])),
-      ("lengths", there["lengths"], here["lengths"]),
-      *((axis, there["axes"][axis], here["axes"].get(axis)) for axis in there["axes"]),
-    )
-    if not _within(old, new) or (name == "axes" and old != new)
-  ]
-  takes = "all that stands in the directory, and more; it has other "
-  require(not lacking, "directory", str(path), takes + ", ".join(lacking))
-  return {**here, "num_trials": max(there["num_trials"], here["num_trials"])}
-
-
-def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Those of a call that another one on its directory cannot change."""
-  fixed = {name: own for name, own in settings.items() if name not in _GROWING}
-  own = settings.get("protocol")
-  if isinstance(own, Mapping):
-    fixed["protocol"] = {name: own[name] for name in own if name not in _BUDGETS}
-  return fixed
-
-
-def _check_budget(there: Mapping, cells: Sequence[Cell], here: Mapping) -> None:
-  """Refuses a smaller budget, and a larger one where trials use all of it."""
-  old, new = there["protocol"], here["protocol"]
-  to_end = any(cell.trial.run_to_end for cell in cells)
-  for name in set(_BUDGETS).intersection(old, new):
-    if new[name] < old[name] or (to_end and new[name] > old[name]):
-      takes = f"{old[name]}, as in the directory"
-      takes += ": its trials run to the end of it" if to_end else ", or more"
-      raise InvalidSetting(name, new[name], takes)
-
-
-def _differences(name: str, old: Any, new: Any) -> list[str]:
-  """Where two descriptions differ, in words: only the parts that do."""
-  if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-    parts = [_differences(f"{name}.{key}", old[key], new[key]) for key in old]
-    return [text for part in parts for text in part]
-  if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-    parts = [
-      _differences(f"{name}[{k}]", *both)
-      for k, both in enumerate(zip(old, new, strict=True))
-    ]
-    return [text for part in parts for text in part]
-  return [] if old == new else [f"{name} (there {old!r}, here {new!r})"]
-
-
-def _within(old: Any, new: Any) -> bool:
-  """Whether everything that was asked for is asked for again."""
-  if isinstance(old, dict):
-    return all(name in new and new[name] == value for name, value in old.items())
-  return new is not None and all(value in new for value in old)
-
-
 def _use_all_cores(console: rich.console.Console) -> None:
   """Makes each CPU core a device; where that is too late, says how it would be done."""
   number = cores.available()
@@ -490,37 +410,3 @@ def _use_all_cores(console: rich.console.Console) -> None:
         f"runs on {jax.device_count()} of {number} cores: for all of them, set "
         f"JAX_NUM_CPU_DEVICES={number} before Python starts"
       )
-
-
-class _Interrupts:
-  """Takes the first Ctrl-C for a request to keep what is in progress, and to stop.
-
-  A context manager. Signals are for a process's main thread alone: elsewhere, and the
-  second time, Ctrl-C ends the call at once.
-  """
-
-  def __init__(self, console: rich.console.Console):
-    self.requested = False
-    self._console, self._before = console, signal.getsignal(signal.SIGINT)
-
-  def __enter__(self) -> _Interrupts:
-    if self._heard():
-      signal.signal(signal.SIGINT, self._ask)
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    if self._heard():
-      signal.signal(signal.SIGINT, self._before)
-
-  def _heard(self) -> bool:
-    """Whether Ctrl-C would end the call: not where it is ignored, in a job of `nohup`."""
-    main = threading.current_thread() is threading.main_thread()
-    return main and callable(self._before)
-
-  def _ask(self, *_: object) -> None:
-    if self.requested:
-      raise KeyboardInterrupt("ended: what was recorded is kept")
-    self.requested = True
-    self._console.print(
-      "stopping: keeping what is in progress (Ctrl-C again ends without it)"
-    )

@@ -17,12 +17,10 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import pathlib
 import sys
-import sysconfig
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
@@ -35,6 +33,7 @@ from sepfx.anatomy import (
   DESCRIPTORS,
   attributes_of,
   fields_of,
+  has_value,
   held_by,
   is_code,
   is_data,
@@ -45,24 +44,15 @@ from sepfx.anatomy import (
   text_of,
 )
 from sepfx.fingerprints import content, fingerprint
+from sepfx.origins import is_own
 
 # Of the way in which digests are made: those of different schemes cannot be compared.
 SCHEME = 1
 # Values are followed so deep: what lies further counts by its class alone.
 _DEPTH = 100
-_SITE = {"site-packages", "dist-packages"}
 # What objects of JAX that stand for a function have beside it: rules of derivatives.
 _RULES = ("fun", "fwd", "bwd", "jvp")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_OURS = pathlib.Path(__file__).parent
-_STANDARD = pathlib.Path(sysconfig.get_path("stdlib"))
-# Of the standard library, what has a value; all else there is a lock, a log, a cache.
-_VALUES = frozenset(
-  ("_decimal", "argparse", "builtins", "collections", "datetime", "decimal", "fractions",
-   "functools", "operator", "re", "types", "uuid")
-)  # fmt: skip
-# Installed classes whose objects change while they are used, or are of JAX's workings.
-_CHANGING = ("absl.", "numpy.random", "scipy.stats._distn", "flax.nnx.rnglib", "jax")
 
 
 class Code(NamedTuple):
@@ -252,7 +242,7 @@ class _Walk:
         return ["function", named(value)]
       rules = {name: state[name] for name in ("__wrapped__", *_RULES) if name in state}
       return ["function", self._of_names(rules)]
-    if not self._is_own(cls) and not _has_value(cls):
+    if not self._is_own(cls) and not has_value(cls):
       return "no value"
     own: list[Any] = [self.digest(cls)]
     if isinstance(value, enum.Enum):
@@ -387,43 +377,6 @@ class _Walk:
     if not own and top not in sys.stdlib_module_names:
       self._packages.add(top)
     return own
-
-
-def is_own(module: str) -> bool:
-  """Whether a module is a user's own, by its name: of no installed package."""
-  if module == "__main__":
-    return True
-  top = module.partition(".")[0]
-  if top in ("builtins", _OURS.name) or top.startswith("namedtuple_"):
-    return False
-  file, name = None, module
-  while file is None and name:
-    loaded = sys.modules.get(name)
-    places = getattr(loaded, "__path__", None) or (None,)
-    file = getattr(loaded, "__file__", None) or next(iter(places))
-    name = name.rpartition(".")[0]
-  if file is None:  # made by hand, or of C
-    return module in sys.modules and top not in sys.stdlib_module_names
-  path = pathlib.Path(file)
-  # The studies of a clone stand beside this package.
-  apart = (_STANDARD, _OURS, _OURS.parent / "experiments")
-  return not (_SITE & set(path.parts) or any(path.is_relative_to(own) for own in apart))
-
-
-def versions(packages: Iterable[str]) -> dict[str, str]:
-  """The versions of the distributions of installed packages, by their names."""
-  if not (packages := set(packages)):
-    return {}
-  known = importlib.metadata.packages_distributions()
-  found = {name for package in packages for name in known.get(package, ())}
-  return {name: importlib.metadata.version(name) for name in sorted(found)}
-
-
-def _has_value(cls: type) -> bool:
-  """Whether objects of an installed class have a value that stays."""
-  module = cls.__module__
-  standard = module.partition(".")[0] in sys.stdlib_module_names
-  return module in _VALUES if standard else not module.startswith(_CHANGING)
 
 
 def _digest(found: Any) -> str:

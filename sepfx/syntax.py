@@ -129,6 +129,7 @@ def _file(text: str, name: str) -> _File | None:
 
 
 def within(code: types.CodeType) -> Iterator[types.CodeType]:
+  """Compiled code, and that of all functions and classes within it."""
   yield code
   for constant in code.co_consts:
     if isinstance(constant, types.CodeType):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sepfx import InvalidSetting, models, specifications
+from sepfx import InvalidSetting, descriptions, kinds, models
 from sepfx.tasks import QSTR
 
 TOKENS = [
@@ -49,7 +49,7 @@ def with_types(module, **types):
     for name in ("model", "input_map")
     if hasattr(module, name)
   }
-  own = types if "dtype" in specifications.fields_of(type(module)) else {}
+  own = types if "dtype" in kinds.fields_of(type(module)) else {}
   return module.clone(**inner, **own)
 
 
@@ -143,10 +143,9 @@ def test_types_by_name():
   module = models.build("gru:units=4:dtype=bfloat16", QSTR())
   assert module == models.GRU(4, dtype=jnp.bfloat16)
   assert models.record_name(module) == "GRU:units=4:dtype=bfloat16"
-  described = json.loads(json.dumps(specifications.described(module)))
+  described = json.loads(json.dumps(descriptions.described(module)))
   assert (
-    specifications.rebuilt(described, {"sepfx.models.recurrent:GRU": models.GRU})
-    == module
+    descriptions.rebuilt(described, {"sepfx.models.recurrent:GRU": models.GRU}) == module
   )
   with pytest.raises(InvalidSetting, match="dtype: got 'int8', takes bfloat16"):
     models.build("gru:dtype=int8", QSTR())

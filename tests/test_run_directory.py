@@ -17,7 +17,8 @@ import pytest
 from sepfx.ensembles import InProgress, Result
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.run_directory import RunDirectory, remove, source_digest
+from sepfx.ensembles.environment import source_digest
+from sepfx.ensembles.run_directory import RunDirectory, remove
 from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
 from sepfx.training import Passage

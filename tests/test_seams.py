@@ -78,8 +78,18 @@ def test_models_alone_load_no_engine():
 # Each imports from earlier layers alone, and those of one layer not from one another; but
 # for constructions and theory, which lean on each other.
 LAYERS = (
-  ("anatomy", "cores", "errors", "lanewise", "outlets", "precision", "syntax"),
-  ("fingerprints", "specifications"),
+  (
+    "anatomy",
+    "cores",
+    "errors",
+    "lanewise",
+    "origins",
+    "outlets",
+    "precision",
+    "syntax",
+  ),
+  ("fingerprints", "kinds"),
+  ("descriptions", "specifications"),
   ("loads",),
   ("sources",),
   ("tasks", "models"),
@@ -89,6 +99,7 @@ LAYERS = (
   ("analysis",),
   ("plotting",),
   ("summaries",),
+  ("growth", "interrupts"),
   ("measuring",),
 )
 

@@ -16,7 +16,7 @@ import optax
 import pytest
 
 import sepfx
-from sepfx import sources, syntax
+from sepfx import origins, sources, syntax
 from sepfx.ensembles import grid
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trial_files import begun
@@ -335,14 +335,14 @@ def test_source_that_is_no_longer_what_runs(from_file, tmp_path):
 def test_installed_code_and_this_project_s_have_versions_instead():
   code = code_of(optax.adam(1e-3), QSTR(), sepfx.models.Transformer())
   assert code.wholes == code.parts == {}
-  assert {"optax", "sepfx"} <= set(sources.versions(code.packages))
+  assert {"optax", "sepfx"} <= set(origins.versions(code.packages))
 
 
 def test_a_package_in_a_directory_of_its_own_is_a_user_s(from_file, monkeypatch):
   module = from_file(PLAIN)
-  assert sources.is_own("own_mixers")
+  assert origins.is_own("own_mixers")
   monkeypatch.setattr(module, "__file__", "/opt/lib/python3/site-packages/own_mixers.py")
-  assert not sources.is_own("own_mixers")
+  assert not origins.is_own("own_mixers")
 
 
 # Directories.
@@ -482,7 +482,7 @@ def test_a_directory_without_digests_goes_on_with_a_warning(from_file, tmp_path)
 def test_a_package_of_another_version_warns(from_file, tmp_path, monkeypatch):
   path, cells = tmp_path / "run", cells_of(from_file(PLAIN).M())
   for version in ("1.0", "2.0"):
-    monkeypatch.setattr(sources, "versions", lambda _, own=version: {"mixers": own})
+    monkeypatch.setattr(origins, "versions", lambda _, own=version: {"mixers": own})
     if version == "1.0":
       begin(path, cells)
     else:

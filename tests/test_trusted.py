@@ -13,7 +13,7 @@ import sepfx
 from experiments import beside, fourier_generalisation, study
 from experiments.sample_complexity import STUDY
 from experiments.settings import from_stored
-from sepfx import specifications
+from sepfx import descriptions, specifications
 from sepfx.ensembles import weights
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.ensembles.trusted import known_classes, public_names
@@ -62,7 +62,7 @@ def kept(path, description):
   name = f"{CELL.name}/trial=0"
   params = {"w": np.ones(2, np.float32)}
   content = weights.serialised(name, small.MODEL, params)
-  own = json.dumps(json.dumps(specifications.described(small.MODEL)))
+  own = json.dumps(json.dumps(descriptions.described(small.MODEL)))
   assert own.encode() in content
   with RunDirectory(path) as directory:
     directory.begin({"seed": 0}, {})
@@ -77,7 +77,7 @@ def kept(path, description):
 
 
 HEADER = "task,model,length,trial,threshold,samples,outcome\n"
-OWN = specifications.qualified(Marks)
+OWN = descriptions.qualified(Marks)
 HOSTILE = [
   {"class": "os:system", "fields": {"command": "touch x"}},
   {"class": "this:nothing", "fields": {}},
@@ -121,10 +121,10 @@ def test_all_classes_are_looked_at_before_one_is_made(tmp_path):
   MADE.clear()
   known = known_classes([Marks])
   with pytest.raises(InvalidSetting, match="os:system"):
-    specifications.rebuilt(outer, known)
+    descriptions.rebuilt(outer, known)
   outer["fields"] = {"inner": {"class": OWN, "fields": {}}, "later": inner}
   with pytest.raises(InvalidSetting, match="os:system"):
-    specifications.rebuilt(outer, known)
+    descriptions.rebuilt(outer, known)
   assert not MADE
 
 
@@ -136,8 +136,8 @@ def test_this_packages_own_classes_are_known():
   assert all(isinstance(own, type) for own in known.values())
   assert not any("build" in name for name in public_names())
   model = OnBits(GRU(units=3))
-  again = json.loads(json.dumps(specifications.described(model)))
-  assert specifications.rebuilt(again, known) == model
+  again = json.loads(json.dumps(descriptions.described(model)))
+  assert descriptions.rebuilt(again, known) == model
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_module_that_could_not_be_written_down(tmp_path):
 
 
 def test_weights_that_do_not_fit_are_said_so(tmp_path):
-  name = kept(tmp_path, specifications.described(small.MODEL))
+  name = kept(tmp_path, descriptions.described(small.MODEL))
   with pytest.raises(InvalidSetting, match="inputs that fit Transformer"):
     sepfx.load(tmp_path).models[name](np.zeros((1, 3, 2)))
 

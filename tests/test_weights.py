@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 import sepfx
-from sepfx import InvalidSetting, specifications
+from sepfx import InvalidSetting, descriptions
 from sepfx.analysis import block_statistics
 from sepfx.ensembles import weights
 from sepfx.ensembles.run_directory import RunDirectory
@@ -38,8 +38,8 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_modules_are_made_again_from_their_description(model):
-  description = json.loads(json.dumps(specifications.described(model)))
-  assert specifications.rebuilt(description, known_classes()) == model
+  description = json.loads(json.dumps(descriptions.described(model)))
+  assert descriptions.rebuilt(description, known_classes()) == model
 
 
 class WithFunction(nn.Module):
@@ -47,9 +47,9 @@ class WithFunction(nn.Module):
 
 
 def test_what_is_no_json_is_not_made_up():
-  description = specifications.described(WithFunction(activation=lambda x: x))
+  description = descriptions.described(WithFunction(activation=lambda x: x))
   assert set(description) == {"repr"}
-  assert specifications.rebuilt(description, {}) is None
+  assert descriptions.rebuilt(description, {}) is None
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sepfx
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting
 from sepfx.models import GRU
 from sepfx.models.network import check_inputs
@@ -77,9 +77,9 @@ def test_what_is_right_stays_as_it_is():
   own = sepfx.AdamW(learning_rate=rate, weight_decay=0)
   assert own.learning_rate is rate
   assert type(own.weight_decay) is int
-  assert specifications.taken(rate, int | None, "x") is rate
+  assert kinds.taken(rate, int | None, "x") is rate
   function = print
-  assert specifications.taken(function, specifications.Any, "x") is function
+  assert kinds.taken(function, specifications.Any, "x") is function
 
 
 def call(**settings):

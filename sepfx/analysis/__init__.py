@@ -21,7 +21,7 @@ from sepfx.analysis.probed import summarise_probes
 from sepfx.analysis.scaling import Exponent, fit_exponent
 from sepfx.analysis.series import series
 from sepfx.analysis.statistics import restricted_mean
-from sepfx.analysis.success import summarise_success
+from sepfx.analysis.success_summary import summarise_success
 from sepfx.analysis.summary import summarise
 from sepfx.analysis.testers import summarise_tests
 from sepfx.analysis.transitions import transitions

@@ -12,16 +12,16 @@ import numpy as np
 
 from sepfx.analysis import measured
 from sepfx.analysis.best_summary import RATE
-from sepfx.analysis.figures import (
+from sepfx.analysis.legends import handle_of, legend_below
+from sepfx.analysis.levels import Level
+from sepfx.analysis.looks import columns, fit_labels, inches, points, styles_of
+from sepfx.analysis.marks import (
   AT_MOST,
   BOUND,
   aside,
   draw_arrows,
   line_with_intervals,
 )
-from sepfx.analysis.legends import handle_of, legend_below
-from sepfx.analysis.levels import Level
-from sepfx.analysis.looks import columns, fit_labels, inches, points, styles_of
 from sepfx.analysis.series import label_of
 from sepfx.analysis.summary import at_level
 from sepfx.analysis.ticks import label_logarithmic, label_places

@@ -8,7 +8,7 @@ import numpy as np
 
 from sepfx.analysis.series import series
 from sepfx.analysis.statistics import student_interval
-from sepfx.analysis.success import summarise_success
+from sepfx.analysis.success_summary import summarise_success
 from sepfx.ensembles import Records
 
 # Share of wrong labels on its own sample below which a trial has fitted it.

@@ -17,19 +17,19 @@ import scipy.optimize
 from sepfx.analysis import looks, measured
 from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.levels import Level
+from sepfx.analysis.marks import (
+  AT_MOST,
+  BOUND,
+  NOT_REACHED,
+  aside,
+  draw_arrows,
+  line_with_intervals,
+  vertical,
+)
 from sepfx.analysis.series import label_of, series, typeset
 from sepfx.analysis.summary import LEAST_PLACES, at_level, of_level
 from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
-
-# Arrows on trials that spent their budget, and on means that such trials are part of.
-_NOT_REACHED: Mapping[str, Any] = {
-  "linestyle": "none",
-  "marker": r"$\uparrow$",
-  "markersize": 11,
-}
-BOUND = {**_NOT_REACHED, "marker": r"$\Uparrow$", "markersize": 13}
-AT_MOST = {**BOUND, "marker": r"$\Downarrow$"}
 
 # Width and height of a panel that is as wide as it likes, in inches.
 _PANEL = (4.6, 4.0)
@@ -47,9 +47,6 @@ _SENTENCE_INCHES = 3.0
 _LABEL_LINE_INCHES = 0.17
 # What arrows above a point take, in inches at 10 points.
 _ARROW_INCHES = 0.5
-
-# Marks lie before lines, and arrows before marks.
-_MARKS, _ARROWS = 2.5, 2.6
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -132,21 +129,6 @@ def sample_complexity(
   return figure
 
 
-def aside(places: np.ndarray, logarithmic: bool, step: float):
-  """Returns what moves points a little to one side, on this axis.
-
-  Args:
-    places: where points are, ascending.
-    logarithmic: whether the axis is.
-    step: how far, to the right; neighbouring series are 1 apart.
-  """
-  if logarithmic:  # one place alone: as if the axis were of a factor of two
-    factor = np.exp(0.012 * np.log(max(places[-1] / places[0], 2)) * step)
-    return lambda x: np.asarray(x) * factor
-  offset = 0.012 * max(places[-1] - places[0], abs(places[0]) / 2) * step
-  return lambda x: np.asarray(x) + offset
-
-
 def _draw_trials(figure, axis, own, cells, against, shift, style) -> None:
   """Each trial: where it reached the threshold, or an arrow at its budget.
 
@@ -167,66 +149,11 @@ def _draw_trials(figure, axis, own, cells, against, shift, style) -> None:
   )  # fmt: skip
   bar = {"color": style["color"], "alpha": 0.25, "linewidth": looks.points(4)}
   for k in np.flatnonzero(bars):
-    _vertical(axis, x[k], n[k] - every[k], n[k], bar)
+    vertical(axis, x[k], n[k] - every[k], n[k], bar)
   # Above the mean's marker, which may be at the budget too; the mean's own arrow is
   # above them.
   not_reached = (x[~reached], budget[~reached])
-  draw_arrows(figure, axis, *not_reached, _NOT_REACHED, style["color"], points=10)
-
-
-def _vertical(axis, x: float, low: float, high: float, style: Mapping[str, Any]) -> None:
-  """A vertical line; one from 0, which a logarithmic axis has not, has no lower end."""
-  if low > 0:
-    axis.plot([x, x], [low, high], solid_capstyle="butt", **style)
-    return
-  axis.plot([x], [high], **style)  # so that the axis reaches it
-  bottom = axis.get_xaxis_transform()
-  axis.annotate(
-    "", (x, 0), (x, high), xycoords=bottom, textcoords="data",
-    arrowprops={"arrowstyle": "-", "shrinkA": 0, "shrinkB": 0, **style},
-  )  # fmt: skip
-
-
-def line_with_intervals(
-  figure: matplotlib.figure.Figure,
-  axis: matplotlib.axes.Axes,
-  cells: Sequence[Mapping[str, Any]],
-  against: str,
-  shift: Any,
-  style: Mapping[str, Any],
-) -> None:
-  """Draws means with their intervals, and an arrow where one is a bound.
-
-  Args:
-    figure: that the axis is of.
-    axis: to draw on, logarithmic in n.
-    cells: with `mean`, `low`, `high`, `restricted` and `at_most`, and
-    against: the entry to draw them against.
-    shift: moves points a little to one side.
-    style: one of `sepfx.analysis.looks`.
-  """
-  x = shift(np.array([cell[against] for cell in cells], float))
-  mean = np.array([cell["mean"] for cell in cells])
-  # Marks lie before all lines, those of other series too.
-  marks = {**style, "linestyle": "none"}
-  axis.plot(x, mean, **{**style, "marker": ""}, linewidth=looks.points(2))
-  axis.plot(x, mean, **marks, zorder=_MARKS)
-  for at, cell in zip(x, cells, strict=True):
-    if cell["low"] is None:  # a single trial has no interval
-      continue
-    whisker = {"color": style["color"], "linewidth": looks.points(2)}
-    _vertical(axis, at, cell["low"], cell["high"], whisker)
-    ends = [end for end in (cell["low"], cell["high"]) if end > 0]
-    axis.plot(
-      np.full(len(ends), at), ends, linestyle="none", marker="_", color=style["color"],
-      markersize=looks.points(7),
-    )  # fmt: skip
-  restricted = np.array([cell["restricted"] for cell in cells], bool)
-  bounded = (x[restricted], mean[restricted])
-  draw_arrows(figure, axis, *bounded, BOUND, style["color"], points=24)
-  at_most = np.array([cell["at_most"] for cell in cells], bool)
-  bounded = (x[at_most], mean[at_most])
-  draw_arrows(figure, axis, *bounded, AT_MOST, style["color"], points=-14)
+  draw_arrows(figure, axis, *not_reached, NOT_REACHED, style["color"], points=10)
 
 
 def _draw_published(axis, points, style) -> None:
@@ -303,32 +230,6 @@ def _write_exponents(axis, exponents, styles, above: float, height: float) -> No
     borderaxespad=0.2, handlelength=1, handletextpad=0.5, labelspacing=0.25,
     columnspacing=1,
   )  # fmt: skip
-
-
-def draw_arrows(
-  figure: matplotlib.figure.Figure,
-  axis: matplotlib.axes.Axes,
-  x: Any,
-  y: Any,
-  arrow: Mapping[str, Any],
-  color: str,
-  points: int,
-) -> None:
-  """Draws an arrow so many typographic points above (< 0: below) each data point.
-
-  At type of 10 points, as its size is.
-  """
-  size = looks.points(arrow["markersize"])
-  axis.plot(
-    x,
-    y,
-    **{**arrow, "markersize": size},
-    color=color,
-    zorder=_ARROWS,
-    transform=matplotlib.transforms.offset_copy(
-      axis.transData, figure, y=looks.points(points), units="points"
-    ),
-  )
 
 
 def _draw_losses(
@@ -414,7 +315,7 @@ def _of_counts(cells, published) -> list[matplotlib.lines.Line2D]:
     handles.append(handle_of("one trial, between two checks", alpha=0.25, **bar))
   handles.append(handle_of("mean and 95% interval", marker="|", markersize=10))
   if any(cell["reached"] < cell["trials"] for cell in cells):
-    handles.append(handle_of("threshold not reached", **_NOT_REACHED))
+    handles.append(handle_of("threshold not reached", **NOT_REACHED))
     handles.append(handle_of("mean is a lower bound", **BOUND))
   if any(cell["at_most"] for cell in cells):
     handles.append(handle_of("at most n: passes at the first check", **AT_MOST))

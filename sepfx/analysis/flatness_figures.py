@@ -10,7 +10,6 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from sepfx.analysis.figures import aside
 from sepfx.analysis.flatness_bounds import SIGMAS
 from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import (
@@ -21,6 +20,7 @@ from sepfx.analysis.looks import (
   styles_of,
   styles_of_numbers,
 )
+from sepfx.analysis.marks import aside
 from sepfx.analysis.ticks import label_logarithmic, label_places, label_symmetric
 
 _KINDS = {"learned": "-", "constructed": ":"}

@@ -44,4 +44,5 @@ def _of_older(records: Records) -> str:
     found = getattr(tasks, name, None) if module.startswith("sepfx.tasks.") else None
   else:
     found = _OF_STUDIES.get(str(task))
-  return UNKNOWN if found is None else str(found.objective.error_name)
+  objective = getattr(found, "objective", None)  # of a class that a directory names
+  return str(getattr(objective, "error_name", UNKNOWN))

@@ -8,9 +8,9 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from sepfx.analysis.figures import aside
 from sepfx.analysis.legends import legend_below
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of
+from sepfx.analysis.marks import aside
 from sepfx.analysis.ticks import label_logarithmic, label_symmetric
 
 # Beside a risk this high, those near 1 could not be told apart on a linear axis.

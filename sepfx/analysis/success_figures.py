@@ -13,8 +13,8 @@ import matplotlib.ticker
 import numpy as np
 
 from sepfx.analysis import looks, measured
-from sepfx.analysis.figures import BOUND, draw_arrows
 from sepfx.analysis.legends import handle_of, legend_under
+from sepfx.analysis.marks import BOUND, draw_arrows
 from sepfx.analysis.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
 

@@ -10,9 +10,9 @@ import matplotlib.figure
 import matplotlib.lines
 import numpy as np
 
-from sepfx.analysis.figures import aside
 from sepfx.analysis.legends import handle_of, legend_below
 from sepfx.analysis.looks import fit_labels, grid, points, styles_of, styles_of_numbers
+from sepfx.analysis.marks import aside
 from sepfx.analysis.ticks import label_logarithmic, label_places
 
 _TASKS = {"qstr": "1STR", "simple_qstr": "simple-1STR"}

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sepfx import sources
+from sepfx import origins, sources
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.run_directory import PACKAGES, RunDirectory
+from sepfx.ensembles.environment import PACKAGES
+from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting
 from sepfx.training import Probe
 
@@ -42,7 +43,7 @@ def checked(
   directory, or a package has another version.
   """
   code = sources.code_of(_named_values(settings, cells, probe))
-  here = _stored(code, sources.versions(set(code.packages) - set(PACKAGES)))
+  here = _stored(code, origins.versions(set(code.packages) - set(PACKAGES)))
   if directory.stored is None:
     return here
   there = directory.stored.get("code", {})

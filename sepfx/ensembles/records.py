@@ -27,7 +27,7 @@ def columns(cells: Sequence[Cell]) -> dict[str, type]:
 
 
 def own_columns(cells: Sequence[Cell]) -> set[str]:
-  """Names of the columns that say which trial a row is of."""
+  """Names of the columns that tell trials apart."""
   return {"trial", *(name for cell in cells for name in cell.coordinates)}
 
 

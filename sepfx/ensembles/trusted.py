@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from sepfx import models, tasks, training
+from sepfx.descriptions import qualified
 from sepfx.errors import require
-from sepfx.specifications import qualified
 
 _TABLES = (models, tasks, training)
 

@@ -19,7 +19,7 @@ import flax.traverse_util
 import numpy as np
 import safetensors.numpy
 
-from sepfx import specifications
+from sepfx import descriptions
 from sepfx.ensembles.trusted import known_classes
 from sepfx.errors import InvalidSetting
 from sepfx.models import predict
@@ -63,7 +63,7 @@ class Trained(NamedTuple):
     model: the module; a `NoModule` if its class is none of this package and was not
       named, or a field of it could not be written down.
     params: its parameters, in NumPy.
-    description: its class and fields as JSON values, of `specifications.described`.
+    description: its class and fields as JSON values, of `descriptions.described`.
   """
 
   model: nn.Module | NoModule
@@ -85,7 +85,7 @@ class Trained(NamedTuple):
 
 def trained(model: nn.Module, params: Any) -> Trained:
   """A module that is at hand with its weights."""
-  return Trained(model, params, specifications.described(model))
+  return Trained(model, params, descriptions.described(model))
 
 
 def path_of(name: str) -> str:
@@ -102,7 +102,7 @@ def serialised(name: str, model: nn.Module, params: Any) -> bytes:
     )
     for path, array in flat.items()
   }
-  described = json.dumps(specifications.described(model))
+  described = json.dumps(descriptions.described(model))
   return safetensors.numpy.save(arrays, {"trial": name, "model": described})
 
 
@@ -154,7 +154,7 @@ def read(directory: pathlib.Path, name: str) -> Content:
     size = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + size])[_METADATA]
     trial, description = metadata["trial"], json.loads(metadata["model"])
-    specifications.class_names(description)
+    descriptions.class_names(description)
     paths = [_path(key) for key in arrays]
     params = flax.traverse_util.unflatten_dict(
       dict(zip(paths, arrays.values(), strict=True))
@@ -220,7 +220,7 @@ class Kept(Mapping[str, Trained]):
     return Trained(model, content.params, content.description)
 
   def _made(self, name: str, description: Mapping[str, Any]) -> nn.Module | NoModule:
-    names = specifications.class_names(description)
+    names = descriptions.class_names(description)
     if not names:
       takes = "a module whose fields are numbers, texts and modules: a field of this one "
       takes += "could not be written down. Make it yourself, and apply it to .params"
@@ -231,7 +231,7 @@ class Kept(Mapping[str, Trained]):
       takes += f"sepfx.load(directory, classes=[{classes}])"
       return NoModule(", ".join(unknown), takes)
     try:
-      return specifications.rebuilt(description, self._known)
+      return descriptions.rebuilt(description, self._known)
     except ValueError as error:
       path = self._directory / path_of(name)
       raise _refused(path, f"the description of a module ({error})") from error

@@ -21,7 +21,7 @@ import jax
 from flax.core import FrozenDict
 from jaxtyping import PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting
 
 # The stream of nnx that stands for those that are not there.
@@ -59,7 +59,7 @@ def wrapped(factory: Callable, fields: Mapping[str, Any]) -> nn.Module:
     factory: which.
     fields: its other arguments.
   """
-  parameters = specifications.parameters_of(factory).values()
+  parameters = kinds.parameters_of(factory).values()
   takes_rngs = any(
     own.name == "rngs" or own.kind is own.VAR_KEYWORD for own in parameters
   )
@@ -69,19 +69,19 @@ def wrapped(factory: Callable, fields: Mapping[str, Any]) -> nn.Module:
 def fields(module: nn.Module) -> dict[str, Any]:
   """The arguments that a wrapper was given for the module in it, by name."""
   factory, args, kwargs = _call(module)
-  parameters = specifications.parameters_of(factory)
+  parameters = kinds.parameters_of(factory)
   return {**dict(zip(parameters, args, strict=False)), **kwargs}
 
 
 def names(module: nn.Module) -> Collection[str]:
   """Names of the arguments that what is in a wrapper takes."""
-  return specifications.fields_of(_call(module)[0])
+  return kinds.fields_of(_call(module)[0])
 
 
 def given(module: nn.Module) -> tuple[str, dict[str, Any]]:
   """What a wrapper makes, by name, and with which arguments that are not defaults."""
   factory, *_ = _call(module)
-  parameters = specifications.parameters_of(factory)
+  parameters = kinds.parameters_of(factory)
   defaults = {name: own.default for name, own in parameters.items()}
   own = {
     name: value
@@ -98,9 +98,9 @@ def with_field(module: nn.Module, name: str, value: Any) -> nn.Module:
     InvalidSetting: for a value of another type.
   """
   factory, *_ = _call(module)
-  kind = specifications.fields_of(factory)[name]
+  kind = kinds.fields_of(factory)[name]
   if isinstance(value, bool | int | float | str | tuple):
-    value = specifications.value_of(specifications.canonical(value), kind, name)
+    value = kinds.value_of(specifications.canonical(value), kind, name)
   kwargs: FrozenDict = FrozenDict({**fields(module), name: value})
   return module.clone(nnx_class=factory, args=(), kwargs=kwargs)
 

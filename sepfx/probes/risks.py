@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax.errors import FlaxError
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.training.trials import Probe
 
@@ -57,7 +57,7 @@ def risk(
   )
 
   def measure(trial, params, world, key):
-    known = specifications.fields_of(type(trial.test_task))
+    known = kinds.fields_of(type(trial.test_task))
     for name in changes:
       takes = f"a field of the task {trial.test_task.name}"
       require(name in known, "probes", f"risk:{name}", takes)

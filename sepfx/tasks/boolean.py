@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.tasks.indices import MAX_LENGTH, MAX_SPARSITY, subsets
@@ -179,7 +179,7 @@ class SparseBoolean:
   subset: tuple[int, ...] | None = None
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     inside = 1 <= self.length <= MAX_LENGTH
     require(inside, "length", self.length, f"an integer from 1 to {MAX_LENGTH}")
     takes = f"an integer from 1 to the number of bits, here {self.length}"

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.tasks.boolean import boolean_function
@@ -126,12 +126,13 @@ class FourierSparse:
   objective: ClassVar[Objective] = REGRESSION_ON_BITS
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     T, d, k = self.length, self.degree, self.num_components
     require(1 <= T <= 30, "length", T, "an integer from 1 to 30")
     require(1 <= d <= T, "degree", d, f"an integer from 1 to the number of bits, {T}")
-    kinds = typing.get_args(Convention)
-    require(self.convention in kinds, "convention", self.convention, " or ".join(kinds))
+    conventions = typing.get_args(Convention)
+    takes = " or ".join(conventions)
+    require(self.convention in conventions, "convention", self.convention, takes)
     most = sum(math.comb(T, size) for size in range(1 if self.mixed else d, d + 1))
     most = min(most, self._rows)
     takes = f"an integer from 1 to {most}, here: there are C(T, degree) sets and "

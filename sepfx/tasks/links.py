@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 
 
@@ -137,7 +137,7 @@ class ReLUTeacher(Link):
   name = "relu_teacher"
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     require(self.width >= 1, "link width", self.width, "an integer >= 1")
 
   def init(self, key, sparsity, token_dim):

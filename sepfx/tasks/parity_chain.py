@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 from sepfx.tasks.fourier import of_unseen
 from sepfx.tasks.objectives import STEPS, Objective
@@ -57,7 +57,7 @@ class ParityChain:
   objective: ClassVar[Objective] = STEPS
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     require(2 <= self.length <= 30, "length", self.length, "an integer from 2 to 30")
     require(self.mode in get_args(Mode), "mode", self.mode, " or ".join(get_args(Mode)))
 

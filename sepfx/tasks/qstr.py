@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import InvalidSetting, require
 from sepfx.tasks import codes as codes_lib
 from sepfx.tasks import indices as indices_lib
@@ -92,7 +92,7 @@ class QSTR:
   places: Literal["first", "random"] = "first"
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     takes = f"an integer >= 2, at most {MAX_LENGTH}"
     require(2 <= self.length <= MAX_LENGTH, "length", self.length, takes)
     takes = f"an integer from the length, here {self.length}, to {MAX_LENGTH}, or none"

@@ -18,7 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
@@ -76,14 +76,14 @@ class ERM:
   init_scale: float | None = None
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     for name in ("sample_size", "check_every", "num_test"):
       value = getattr(self, name)
       require(value >= 1, name, value, "an integer >= 1")
     takes = f"an integer below 2^31 = {2**31}: steps are counted in 32 bits"
     require(self.max_steps < 2**31, "max_steps", self.max_steps, takes)
-    kinds = get_args(Watched)
-    require(self.watched in kinds, "watched", self.watched, " or ".join(kinds))
+    known = get_args(Watched)
+    require(self.watched in known, "watched", self.watched, " or ".join(known))
     check_options(self)
     with_noise = self.gradient_penalty is not None and self.watched == "grad_norm"
     takes = "none where grad_norm is watched: its estimate is a random number"

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from sepfx import specifications
+from sepfx import kinds
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import AdamW
@@ -80,7 +80,7 @@ class Online:
     takes = "several, such as (0.7,)"
     several = isinstance(self.thresholds, Iterable)
     require(several, "thresholds", self.thresholds, takes)
-    specifications.settle(self)
+    kinds.settle(self)
     require(len(self.thresholds) > 0, "thresholds", self.thresholds, "at least one")
     for threshold in self.thresholds:
       require(

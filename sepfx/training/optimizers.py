@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting, require
 from sepfx.lanewise import lanewise
 
@@ -81,15 +81,15 @@ class AdamW(_OfOptax):
   rho: float | None = None
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     check_rate(self.learning_rate)
     for name in ("weight_decay", "clip_norm"):
       value = getattr(self, name)
       require(math.isfinite(value) and value >= 0, name, value, "a number >= 0")
     proper = self.rho is None or 0 < self.rho < math.inf
     require(proper, "rho", self.rho, "a positive number, or none")
-    kinds = ("all", "kernels")
-    require(self.decay in kinds, "decay", self.decay, " or ".join(kinds))
+    known = ("all", "kernels")
+    require(self.decay in known, "decay", self.decay, " or ".join(known))
     warm, steps = self.warmup_steps, self.decay_steps
     require(warm >= 0, "warmup_steps", warm, "an integer >= 0")
     takes = f"0, or an integer above warmup_steps = {warm}"
@@ -141,7 +141,7 @@ class FromOptax(_OfOptax):
   options: tuple[tuple[str, Any], ...] = ()
 
   def __post_init__(self):
-    specifications.settle(self)
+    kinds.settle(self)
     check_rate(self.learning_rate)
 
   @property
@@ -189,7 +189,7 @@ def optimizer(text: str, default: AdamW) -> AdamW | FromOptax:
       takes = f"{error.takes} as {error.setting}"
       raise InvalidSetting("optimizer", text, takes) from error
   factory = _of_optax(specification.name)
-  parameters = specifications.fields_of(factory) if callable(factory) else {}
+  parameters = kinds.fields_of(factory) if callable(factory) else {}
   takes = "adamw, or the name of an optimizer with a learning rate in optax"
   require("learning_rate" in parameters, "optimizer", text, takes)
   fields = specifications.typed(specification, factory, "optimizer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting, UnknownSetting, require
 from sepfx.models import has_field, with_fields
 from sepfx.training.trials import Trial
@@ -65,7 +65,7 @@ def with_setting(trial: Trial, name: str, value: Any) -> Trial:
 
 
 def _has(own: Any, field: str) -> bool:
-  return dataclasses.is_dataclass(own) and field in specifications.fields_of(type(own))
+  return dataclasses.is_dataclass(own) and field in kinds.fields_of(type(own))
 
 
 def _described(trial: Trial, prefix: str) -> str:

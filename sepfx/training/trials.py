@@ -15,25 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax.errors import InvalidRngError
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
+from sepfx.errors import require
 from sepfx.models import evaluate, evaluates_many, modes, predict, record_name
 from sepfx.tasks.objectives import Objective
-from sepfx.training.optimizers import AdamW, evaluation_weights
+from sepfx.training.checks import check_model, check_optimizer
+from sepfx.training.optimizers import evaluation_weights
 from sepfx.training.states import Report, Seeds, State, World
 
 # Samples that a model is evaluated on at once, where it does not know a better way.
 _CHUNK = 500
 # Tells the keys of the gradient penalty's signs from those of dropout.
 _SIGNS = 0x7369676E
-# What is said of a module that draws random numbers where it is evaluated.
-_DRAWS = (
-  "a module that draws no random numbers where it is evaluated: one whose call takes "
-  f"{', '.join(modes.FLAGS)}, or that draws where `self.has_rng` says that there is a key"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,67 +151,14 @@ class Trial(abc.ABC):
 
     Only shapes are computed.
     """
-    name = self.coordinates["model"]
-    self._check_optimizer(self._check_model(name))
+    sample, inputs = self._shapes(2)
+    outputs = self.objective.output_shape(sample.labels.shape)
+    params = check_model(self.model, self.coordinates["model"], inputs, outputs)
+    check_optimizer(self.protocol.optimizer, params)
     error = self.test_task.best_constant_error()
     for threshold in self.protocol.error_thresholds:
       takes = f"numbers below {error:.4g}, the error of the best constant"
       require(threshold < error, "thresholds", threshold, takes)
-
-  def _check_model(self, name: str) -> Any:
-    """Returns the shapes of its parameters."""
-    sample, inputs = self._shapes(2)
-    outputs_shape = self.objective.output_shape(sample.labels.shape)
-    takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
-    takes += f"{list(outputs_shape)}"
-    try:
-      init = functools.partial(modes.init, self.model)
-      variables = jax.eval_shape(init, jax.random.key(0), inputs)
-    except WrongInputs as error:
-      takes += f"; this one is for inputs [{error.axes}]"
-      raise InvalidSetting("model", name, takes) from error
-    except Exception as error:
-      takes += f" (it raised: {one_line(error)})"
-      raise InvalidSetting("model", name, takes) from error
-    if set(variables) - {"params"}:
-      extra = ", ".join(sorted(set(variables) - {"params"}))
-      raise InvalidSetting(
-        "model", name, f"a module with parameters only (it also has {extra})"
-      )
-    params = variables.get("params", {})
-    for key in (None, jax.random.key(0)):  # evaluated, and where it learns
-      apply = functools.partial(modes.apply, self.model, key=key)
-      try:
-        outputs = jax.eval_shape(apply, params, inputs)
-      except Exception as error:
-        if key is None and isinstance(error, InvalidRngError):
-          raise InvalidSetting("model", name, _DRAWS) from error
-        raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
-      got = getattr(outputs, "shape", None)
-      if got != outputs_shape:
-        described = list(got) if got is not None else type(outputs).__name__
-        raise InvalidSetting("model", name, f"{takes} (it gave {described})")
-    require(not modes.draws(self.model, params, inputs), "model", name, _DRAWS)
-    return params
-
-  def _check_optimizer(self, params: Any) -> None:
-    own = self.protocol.optimizer
-    if isinstance(own, AdamW):  # its settings are checked already
-      return
-
-    def step(params):
-      optimizer = optax.with_extra_args_support(own)
-      state = optimizer.init(params)
-      return optimizer.update(params, state, params, grad_fn=lambda *_: params)
-
-    try:
-      jax.eval_shape(step, params)
-    except Exception as error:
-      takes = (
-        "an optimizer of optax, made by a call such as optax.adam(1e-3), that steps "
-      )
-      takes += f"from gradients and parameters alone (it raised: {one_line(error)})"
-      raise InvalidSetting("optimizer", own, takes) from error
 
   def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:
     """Shapes of a sample of n and of its inputs."""

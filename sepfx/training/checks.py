@@ -1,0 +1,92 @@
+"""Whether a model and an optimizer can be trained, before anything is compiled."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import optax
+from flax.errors import InvalidRngError
+
+from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
+from sepfx.models import modes
+from sepfx.training.optimizers import AdamW
+
+# What is said of a module that draws random numbers where it is evaluated.
+_DRAWS = (
+  "a module that draws no random numbers where it is evaluated: one whose call takes "
+  f"{', '.join(modes.FLAGS)}, or that draws where `self.has_rng` says that there is a key"
+)
+
+
+def check_model(
+  model: nn.Module, name: str, inputs: jax.ShapeDtypeStruct, outputs_shape: tuple
+) -> Any:
+  """Returns the shapes of a module's parameters; only shapes are computed.
+
+  Args:
+    model: any module.
+    name: how records call it, for messages.
+    inputs: of two samples.
+    outputs_shape: what it is to give for them.
+
+  Raises:
+    InvalidSetting: for one that gives something else, that has more than parameters, or
+      that draws random numbers where it is evaluated.
+  """
+  takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
+  takes += f"{list(outputs_shape)}"
+  try:
+    init = functools.partial(modes.init, model)
+    variables = jax.eval_shape(init, jax.random.key(0), inputs)
+  except WrongInputs as error:
+    takes += f"; this one is for inputs [{error.axes}]"
+    raise InvalidSetting("model", name, takes) from error
+  except Exception as error:
+    takes += f" (it raised: {one_line(error)})"
+    raise InvalidSetting("model", name, takes) from error
+  if set(variables) - {"params"}:
+    extra = ", ".join(sorted(set(variables) - {"params"}))
+    raise InvalidSetting(
+      "model", name, f"a module with parameters only (it also has {extra})"
+    )
+  params = variables.get("params", {})
+  for key in (None, jax.random.key(0)):  # evaluated, and where it learns
+    apply = functools.partial(modes.apply, model, key=key)
+    try:
+      outputs = jax.eval_shape(apply, params, inputs)
+    except Exception as error:
+      if key is None and isinstance(error, InvalidRngError):
+        raise InvalidSetting("model", name, _DRAWS) from error
+      raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
+    got = getattr(outputs, "shape", None)
+    if got != outputs_shape:
+      described = list(got) if got is not None else type(outputs).__name__
+      raise InvalidSetting("model", name, f"{takes} (it gave {described})")
+  require(not modes.draws(model, params, inputs), "model", name, _DRAWS)
+  return params
+
+
+def check_optimizer(own: Any, params: Any) -> None:
+  """Raises `InvalidSetting` unless an optimizer steps from gradients and parameters.
+
+  Args:
+    own: an `AdamW`, or of optax.
+    params: shapes of the parameters.
+  """
+  if isinstance(own, AdamW):  # its settings are checked already
+    return
+
+  def step(params):
+    optimizer = optax.with_extra_args_support(own)
+    state = optimizer.init(params)
+    return optimizer.update(params, state, params, grad_fn=lambda *_: params)
+
+  try:
+    jax.eval_shape(step, params)
+  except Exception as error:
+    takes = "an optimizer of optax, made by a call such as optax.adam(1e-3), that steps "
+    takes += f"from gradients and parameters alone (it raised: {one_line(error)})"
+    raise InvalidSetting("optimizer", own, takes) from error
