@@ -20,8 +20,8 @@ _MOST_LINES = 30
 _MIRRORED = {AT_LEAST: AT_MOST, AT_MOST: AT_LEAST, "": ""}
 # Columns that tell rows apart by numbers alone, or say nothing of what is asked.
 _NOT_PRINTED = (
-  "task", "budget", "resolution", "censored", "diverged", "spread", "error", "against",
-  "smallest", "largest", "on_grid", "grid_error", "confidence",
+  "task", "budget", "resolution", "censored", "diverged", "log_spread", "error",
+  "against", "smallest", "largest", "on_grid", "grid_error", "confidence",
 )  # fmt: skip
 
 

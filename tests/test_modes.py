@@ -413,11 +413,13 @@ def test_a_module_follows_an_axis_of_the_task():
 
 @pytest.mark.slow
 def test_nnx_modules_are_measured_and_kept(tmp_path):
+  task = QSTR(length=3, token_dim=2)
+  dim = task.input_dim
   call = functools.partial(
-    measure, QSTR(token_dim=2), [MixerOfTask, nnx.bridge.to_linen(Mixer, 8)], 3
+    measure, task, [MixerOfTask, nnx.bridge.to_linen(Mixer, dim)], 3
   )
   one, again = call(directory=tmp_path), call(directory=tmp_path)
-  assert set(one.table["model"]) == {"MixerOfTask", "Mixer:dim=8"}
+  assert set(one.table["model"]) == {"MixerOfTask", f"Mixer:dim={dim}"}
   np.testing.assert_array_equal(one.table, again.table)
   loaded = sepfx.load(tmp_path)
   for name, trained in loaded.models.items():

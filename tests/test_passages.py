@@ -359,8 +359,8 @@ def test_cells_of_other_spreads_have_their_own():
   n = np.exp(np.concatenate([11 + 0.02 * rng.normal(size=20), 12 + rng.normal(size=20)]))
   samples, reached, checks = recorded(n)
   short, long = cell_means(samples, reached, checks, np.repeat([4, 8], 20)).values()
-  assert short.spread == pytest.approx(0.02, rel=0.4)
-  assert long.spread == pytest.approx(1.0, rel=0.4)
+  assert short.log_spread == pytest.approx(0.02, rel=0.4)
+  assert long.log_spread == pytest.approx(1.0, rel=0.4)
 
 
 @pytest.mark.slow

@@ -114,8 +114,8 @@ def test_end_to_end_and_on_from_where_it_stopped(tmp_path):
   assert "until the test MSE is below 0.9 of uniform attention's" in done.stdout
   directory = tmp_path / "run"
   assert {path.name for path in directory.iterdir()} == {
-    ".lock", "config.json", "trials.csv", "curves.npz", "summary.json", "figure.png",
-    "figure.pdf",
+    ".lock", "config.json", "trials.csv", "curves.npz", "digests.json", "summary.json",
+    "figure.png", "figure.pdf",
   }  # fmt: skip
   whole = (directory / "trials.csv").read_text()
   with open(directory / "trials.csv") as file:

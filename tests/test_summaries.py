@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import sepfx
-from sepfx.ensembles import Records
+from sepfx.ensembles import Records, cells
 from sepfx.errors import InvalidSetting
+from tests import own_task, test_success
 from tests.test_analysis import as_records
 
 PROTOCOL = {"batch_size": 10, "check_every": 10, "max_samples": 10**6}
@@ -102,6 +103,28 @@ def test_printed_summaries_name_the_parts(records):
     "means:", "exponents:", "ratios:", "left_out:",
   ]  # fmt: skip
   assert "... and " in text
+
+
+@pytest.mark.parametrize("name", ["mean", "low", "of", "samples", "trial", "threshold"])
+def test_an_axis_called_like_a_result_is_refused(name):
+  """Its values would stand where the result's do."""
+  own = dataclasses.make_dataclass(
+    "Own", [(name, float, 1.0)], bases=(own_task.Side,), frozen=True
+  )
+  with pytest.raises(
+    InvalidSetting, match=rf"^{name}: got 0\.5, takes a field of another"
+  ):
+    sepfx.measure(own(), own_task.Dense(), 4, axes={name: [0.5, 1.0]})
+
+
+def test_names_of_all_results_are_refused(records):
+  results = set()
+  for own in (records, test_success.records_of()):
+    found = sepfx.summarise(own)
+    for rows in vars(found).values():
+      results |= {name for row in rows for name in row} - set(own.coordinates)
+  assert results <= cells._OF_SUMMARIES
+  assert {"mean", "fraction", "c", "ratio", "why"} <= results
 
 
 def test_records_of_something_else_are_refused():

@@ -10,7 +10,7 @@ import pytest
 import rich.console
 
 import sepfx
-from experiments import dry_run
+from experiments import rehearsing
 from sepfx.ensembles import Cell
 from sepfx.ensembles.progress import Progress
 from sepfx.errors import InvalidSetting
@@ -54,23 +54,23 @@ def test_a_dry_run_stops_while_it_compiles(monkeypatch, capfd):
   def end(code):
     raise Ended(code)
 
-  monkeypatch.setattr(dry_run.os, "_exit", end)
+  monkeypatch.setattr(rehearsing.os, "_exit", end)
   found = []
   with pytest.raises(Ended, match="75"):
-    found.extend(dry_run._stoppable(programs(), stop))
+    found.extend(rehearsing.stoppable(programs(), stop))
   forever.set()
   assert "stopped; nothing was run" in capfd.readouterr().err
 
 
 def test_a_dry_run_hands_on_what_it_finds_and_what_goes_wrong():
-  assert list(dry_run._stoppable(iter([1, 2]), Stop())) == [1, 2]
+  assert list(rehearsing.stoppable(iter([1, 2]), Stop())) == [1, 2]
 
   def failing():
     yield 1
     raise InvalidSetting("codes", 3, "others")
 
   with pytest.raises(InvalidSetting, match="codes"):
-    list(dry_run._stoppable(failing(), Stop()))
+    list(rehearsing.stoppable(failing(), Stop()))
 
 
 @pytest.mark.slow

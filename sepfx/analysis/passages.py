@@ -72,13 +72,13 @@ class Means(NamedTuple):
   Attributes:
     mean: at the likeliest mean of log n and the spread below.
     low, high: the interval; NaN where fewer than two trials tell of a spread.
-    spread: standard deviation of log n; NaN likewise.
+    log_spread: standard deviation of log n; NaN likewise.
   """
 
   mean: np.ndarray
   low: np.ndarray
   high: np.ndarray
-  spread: np.ndarray
+  log_spread: np.ndarray
 
 
 def restricted_means(
@@ -217,7 +217,7 @@ class Mean(NamedTuple):
     mean: the estimate; a lower bound of E[n] where not every trial reached.
     low, high: its 95% interval, at least as wide as the time between two checks; NaN
       where too few trials tell of a spread.
-    spread: standard deviation of log n.
+    log_spread: standard deviation of log n.
     recorded: the mean of min(n, budget) as recorded, n being that of the check at which
       the threshold was first met: what published programs report.
     restricted: whether some trial did not reach the threshold.
@@ -230,7 +230,7 @@ class Mean(NamedTuple):
   mean: float
   low: float
   high: float
-  spread: float
+  log_spread: float
   recorded: float
   restricted: bool
   coarse: bool
@@ -269,7 +269,7 @@ def cell_means(
   for place in np.unique(cells[at_first_check(samples, reached, checks, cells)]).tolist():
     own, nan = means[place], float("nan")
     means[place] = own._replace(
-      mean=own.recorded, low=nan, high=nan, spread=nan, at_most=True
+      mean=own.recorded, low=nan, high=nan, log_spread=nan, at_most=True
     )
   return {place: means[place] for place in places.tolist()}
 

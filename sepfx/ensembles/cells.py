@@ -23,6 +23,18 @@ from sepfx.training import Seeds, Trial
 # Of a cell's name: files are called after it, and 255 are what file systems take.
 _MOST_LETTERS = 220
 
+# Columns of rows of summaries (`sepfx.summarise`) that are no coordinates. An axis of
+# such a name would be hidden by one, or hide it.
+_OF_SUMMARIES = frozenset(
+  (
+    "against", "at_most", "bound", "budget", "c", "censored", "coarse", "diverged",
+    "error", "fraction", "high", "largest", "log_spread", "low", "mean", "median",
+    "median_high", "median_low", "of", "over", "pairs", "ratio", "reached",
+    "recorded", "resolution", "restricted", "series", "size", "slow", "smallest",
+    "threshold", "trials", "what", "why",
+  )
+)  # fmt: skip
+
 # Texts that pandas takes for a missing value when it reads a table.
 _MISSING = frozenset(
   [
@@ -139,9 +151,10 @@ def grid(
 
   Raises:
     InvalidSetting: for an axis without values or with one twice; a name that is too
-      long for a file, cannot be printed or is read as a missing value; a model that does
-      not map the task's inputs to its outputs; an optimizer that needs more than
-      gradients; a threshold that the best constant already meets; cells of the same name.
+      long for a file, cannot be printed or is read as a missing value; an axis that is
+      called like a column of results; a model that does not map the task's inputs to its
+      outputs; an optimizer that needs more than gradients; a threshold that the best
+      constant already meets; cells of the same name.
   """
   known = ", ".join(TASK_DRAWS)
   require(task_draw in TASK_DRAWS, "task_draw", task_draw, f"one of {known}")
@@ -160,6 +173,10 @@ def grid(
       k: v if isinstance(v, int | float | str) else specifications.canonical(v)
       for k, v in own.items()
     }
+    for name, value in own.items():
+      takes = "a field of another name: tables of results have a column of this name"
+      free = name not in _OF_SUMMARIES | {"trial", *trial.columns}
+      require(free, name, value, takes)
     for name, value in {**trial.coordinates, **own}.items():
       _check_text(name, value, chosen[name] if name in own else value)
     structure = jax.tree.structure(trial)

@@ -60,7 +60,9 @@ def check_model(
     except Exception as error:
       if key is None and isinstance(error, InvalidRngError):
         raise InvalidSetting("model", name, _DRAWS) from error
-      raise InvalidSetting("model", name, f"{takes} (it raised: {error})") from error
+      raise InvalidSetting(
+        "model", name, f"{takes} (it raised: {one_line(error)})"
+      ) from error
     got = getattr(outputs, "shape", None)
     if got != outputs_shape:
       described = list(got) if got is not None else type(outputs).__name__
