@@ -47,6 +47,7 @@ def test_trains_until_the_loss_and_draws_both_matrices(tmp_path):
   assert (tmp_path / "run/figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_bad_flags_are_refused(tmp_path):
   refused = run("--length=1", f"--output_dir={tmp_path}")
   assert refused.returncode == 2

@@ -115,6 +115,7 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   np.testing.assert_allclose([e["information"] for e in own["best"]], 16.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("arguments", "expected"),
   [
@@ -259,6 +260,7 @@ def test_coarse_is_of_what_is_recorded():
     assert {e["coarse"] for e in found["exponents"]} == {coarse}
 
 
+@pytest.mark.slow
 def test_preset_says_what_it_is():
   preset = ROOT / "experiments/flags/best_rate.cfg"
   check_preset_says_what_it_is(preset)
@@ -324,6 +326,7 @@ def test_rates_that_are_none(rates):
     best_rate.STUDY.cells(chosen)
 
 
+@pytest.mark.slow
 def test_models_of_one_size_are_a_setting():
   arguments = ["--models=transformer,gru", "--lengths=4", "--learning_rates=1e-3"]
   chosen = best_rate.STUDY.chosen([*arguments, "--num_parameters=50000"])

@@ -52,6 +52,7 @@ def test_error_of_the_best_constant(function, definition):
   assert task.best_constant_error() == pytest.approx(min(mean, 1 - mean))
 
 
+@pytest.mark.slow
 def test_large_parity_needs_no_table_of_all_inputs():
   task = SparseBoolean(length=40, sparsity=30, function=FUNCTIONS["parity"])
   sample = task.sample(jax.random.key(1), task.init(jax.random.key(0)), 100)

@@ -190,6 +190,7 @@ def summary_of(*arguments):
   return boolean.summarise(own)
 
 
+@pytest.mark.slow
 def test_a_floor_is_of_one_task_without_noise():
   stored = stored_floor(SparseBoolean(length=25))
   known = [[25, stored.size, stored.error]]

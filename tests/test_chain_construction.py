@@ -32,6 +32,7 @@ def check_all_inputs(length, circles):
   return built
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("circles", [None, 1])
 def test_chain_is_right_on_all_inputs(circles):
   built = check_all_inputs(3, circles)

@@ -60,6 +60,7 @@ def test_preset_says_what_it_is():
   assert len(STUDY.cells(small)) == 1
 
 
+@pytest.mark.slow
 def test_a_search_leaves_strings_to_be_tested_on():
   """At each T it chooses sample sizes of at most 2^T / 4, of both modes."""
   chosen = STUDY.chosen(

@@ -106,6 +106,7 @@ def test_dropout_is_on_where_there_is_a_key():
   np.testing.assert_allclose(same, plain, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_on_embeddings_weights_and_both_branches():
   rate, n = 0.4, 1000
   module = ClsTransformer(num_heads=4, width=8, dropout=rate)
@@ -181,7 +182,9 @@ def agree(module, params, bits, dtype):
   return table
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+  "dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)]
+)
 def test_table_is_the_direct_pass(dtype):
   module = ClsTransformer(num_heads=4, width=64)
   with jax.enable_x64(dtype == np.float64):

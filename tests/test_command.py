@@ -56,6 +56,7 @@ def running_flags():
   return [flag.name for flag in defined[running.__name__]]
 
 
+@pytest.mark.slow
 def test_help_of_a_report_shows_no_flag_of_trials():
   done = sepfx("table-1", "--help")
   assert done.returncode == 0
@@ -78,16 +79,21 @@ def test_help_of_a_preset_is_what_its_file_says():
   [
     (("parity", "--preset=fig1a"), "--preset: got 'fig1a', takes nothing: parity has"),
     (("sample-complexity", "--lenghts=4"), "optimizer; did you mean --lengths?"),
-    (("sample-complexity", "--num_heads=2", "--models=gru"), "its optimizer\n"),
-    (
-      ("sample-complexity", "--models=transformer,gru", "--units=32"),
-      "its optimizer; gru has it, as in gru:units=32\n",
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in [
+        (("sample-complexity", "--num_heads=2", "--models=gru"), "its optimizer\n"),
+        (
+          ("sample-complexity", "--models=transformer,gru", "--units=32"),
+          "its optimizer; gru has it, as in gru:units=32\n",
+        ),
+        (("sample-complexity", "--prest=fig1a"), "optimizer; did you mean --preset?"),
+        (("sample-complexity", "--quite"), "model; did you mean --quiet?"),
+        (("sample-complexity", "--kernel=3"), "the protocol Online, its optimizer\n"),
+        (("table-1", "--out_dir=a"), "(see --help); did you mean --output_dir?"),
+        (("sample-complexity", "--noquiet=3"), "--noquiet=3 does not take an argument"),
+      ]
     ),
-    (("sample-complexity", "--prest=fig1a"), "optimizer; did you mean --preset?"),
-    (("sample-complexity", "--quite"), "model; did you mean --quiet?"),
-    (("sample-complexity", "--kernel=3"), "the protocol Online, its optimizer\n"),
-    (("table-1", "--out_dir=a"), "(see --help); did you mean --output_dir?"),
-    (("sample-complexity", "--noquiet=3"), "--noquiet=3 does not take an argument"),
   ],
 )
 def test_what_is_wrong_exits_with_2(arguments, message):

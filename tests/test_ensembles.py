@@ -87,7 +87,7 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
     )
 
 
-@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("mapped", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_lanes_begin_go_on_and_take_up_trials(mapped):
   """Each as if it ran alone: two lanes of two rates, refilled in every way."""
   protocol = dataclasses.replace(

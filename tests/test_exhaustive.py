@@ -16,6 +16,7 @@ from sepfx.theory import exhaustive, exhaustive_success
 SIZES = np.array([8, 12, 20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "function",
   [FUNCTIONS["and"], FUNCTIONS["parity"], TruthTable((0, 1, 0, 0, 1, 1, 0, 1))],

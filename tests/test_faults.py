@@ -81,6 +81,7 @@ def test_a_signal_stops_a_run_and_the_same_command_goes_on(
   assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_at_once(tmp_path, cache):
   # While it compiles: the first would wait for the compilation.
   process = start(tmp_path, *LASTING, cache=cache / "nothing")

@@ -26,7 +26,7 @@ SMALL = ("--length=7", "--sparsity=2", "--token_dim=3", "--width=20", "--batch_s
          "--steps=20", "--check_every=10", "--num_test=100")  # fmt: skip
 
 
-@pytest.mark.parametrize("length", [9, 10])
+@pytest.mark.parametrize("length", [9, pytest.param(10, marks=pytest.mark.slow)])
 def test_labels_of_the_positions_that_count(length):
   task = FewHeads(length=length, token_dim=5, sparsity=3)
   sample = task.sample(jax.random.key(0), task.init(jax.random.key(1)), 4000)
@@ -124,6 +124,7 @@ def test_bad_flags_are_refused(arguments, expected):
   assert expected in str(error.value)
 
 
+@pytest.mark.slow
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = few_heads.STUDY.chosen([f"--flagfile={PRESET}"])

@@ -122,6 +122,7 @@ def test_probe_needs_a_penalty_and_a_fixed_sample():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["simple_qstr", "qstr"])
 def test_floors_are_of_the_trials_own_sample_and_link(task):
   cell = cell_of("--models=tokens_first", f"--task={task}", "--num_test=4000")
@@ -137,6 +138,7 @@ def test_floors_are_of_the_trials_own_sample_and_link(task):
   assert len({line["own"] for line in lines}) == 3
 
 
+@pytest.mark.slow
 def test_a_sample_that_spans_everything_leaves_nothing():
   chosen = first_layer.STUDY.chosen(
     [*SMALL, "--sample_sizes=12", "--models=tokens_first"]
@@ -250,6 +252,7 @@ def test_bad_flags_are_refused(argument, expected):
   assert expected in str(error.value)
 
 
+@pytest.mark.slow
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = first_layer.STUDY.chosen([f"--flagfile={PRESET}"])

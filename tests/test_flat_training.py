@@ -51,6 +51,7 @@ def test_penalty_is_the_gradient_trace_on_average():
   assert float(trial.loss(params, world.sample, world)) == float(plain)
 
 
+@pytest.mark.slow
 def test_penalty_of_one_sample_is_its_squared_gradient():
   """Twice |grad f|^2, whatever the sign that is drawn; without a key there is none."""
   trial = small.with_protocol(TRIAL, gradient_penalty=0.5)

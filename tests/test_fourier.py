@@ -84,6 +84,7 @@ def test_a_set_is_drawn_again_until_it_is_new():
   assert len(orders) > 20
 
 
+@pytest.mark.slow
 def test_components_do_not_depend_on_how_many_there_are():
   draw = [
     FourierSparse(length=8, degree=2, num_components=k, max_components=rows).init(KEY)
@@ -128,6 +129,7 @@ def test_given_functions():
   assert names == ["fourier_tiling", "fourier_majority", "fourier"]
 
 
+@pytest.mark.slow
 def test_unseen_strings_are_those_outside_the_sample():
   task = FourierSparse(length=7, degree=2, num_components=3)
   unseen = UnseenStrings(length=7, degree=2, num_components=3)
@@ -196,7 +198,9 @@ def test_transform_is_the_plain_sum():
   np.testing.assert_allclose(walsh_hadamard(jnp.asarray(values)), plain, atol=1e-6)
 
 
-@pytest.mark.parametrize("convention", ["signs", "indicators"])
+@pytest.mark.parametrize(
+  "convention", ["indicators", pytest.param("signs", marks=pytest.mark.slow)]
+)
 def test_spectrum_is_the_planted_one(convention):
   task = FourierSparse(length=13, degree=3, num_components=6, convention=convention)
   planted = task.init(KEY)
@@ -211,6 +215,7 @@ def test_spectrum_is_the_planted_one(convention):
   np.testing.assert_allclose(rest[1:], 0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sampled_coefficients_are_within_their_errors():
   task = FourierSparse(length=24, degree=3, num_components=6)
   planted = task.init(KEY)
@@ -281,13 +286,13 @@ def plain_read_out(params, bits, model):
 @pytest.mark.parametrize(
   "fields",
   [
-    {},
+    pytest.param({}, marks=pytest.mark.slow),
     pytest.param({"num_layers": 1}, marks=pytest.mark.slow),
     {"num_layers": 3, "num_heads": 2, "embedding_dim": 3},
     pytest.param({"embedding_dim": None, "mlp_width": 9}, marks=pytest.mark.slow),
     {"layer_norm": True, "num_heads": 3, "embedding_dim": 5},
-    {"residual_attention": False},
-    {"residual_mlp": False},
+    pytest.param({"residual_attention": False}, marks=pytest.mark.slow),
+    pytest.param({"residual_mlp": False}, marks=pytest.mark.slow),
   ],
   ids=str,
 )
@@ -317,6 +322,7 @@ def test_published_width():
   assert "embedding" not in params
 
 
+@pytest.mark.slow
 def test_dropout_is_on_where_there_is_a_key():
   model = ReadOutTransformer(dropout=0.5)
   bits = np.asarray(all_bits(5))

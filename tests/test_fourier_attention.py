@@ -46,6 +46,7 @@ def plain_weights(params, bits, read_bits):
   return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_bits", [True, False])
 def test_model_is_the_plain_one(read_bits):
   model = ChannelTransformer(mlp_width=7, read_bits=read_bits)

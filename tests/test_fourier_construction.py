@@ -47,6 +47,7 @@ def test_construction_computes_the_function(length, convention):
       assert np.max(error) <= 1e-9
 
 
+@pytest.mark.slow
 def test_more_heads_for_signs_and_the_last_token_for_mixed_sizes():
   bits = np.asarray(all_bits(9))
   for settings in ({"signed": True}, {"mixed": True}, {"signed": True, "mixed": True}):
@@ -61,6 +62,7 @@ def test_more_heads_for_signs_and_the_last_token_for_mixed_sizes():
   np.testing.assert_allclose(negative(bits), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_leak_decides():
   """Exact up to the leak that a trapezoid bears; refused beyond it."""
   sets, c = planted(8, 3, 4)

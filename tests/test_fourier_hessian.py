@@ -62,6 +62,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "degree", "k", "settings"), CASES)
 def test_gradients_and_theorem_14(length, degree, k, settings):
   """Closed forms are exact, their bounds hold, and are not far off."""
@@ -181,6 +182,7 @@ def test_which_blocks_vanish(length, degree, k):
   assert largest(k_rows) > 0.01
 
 
+@pytest.mark.slow
 def test_the_six_blocks_are_within_appendix_k():
   built = built_for(5, 3, 4)
   blocks = flat_derivatives.surviving_blocks(built, np.asarray(all_bits(5))[::3])

@@ -433,6 +433,7 @@ def test_recurrent_predictions_grow_as_their_guarantee_assumes():
   assert 0.001 < largest <= 1
 
 
+@pytest.mark.slow
 def test_samples_that_a_guarantee_asks_for():
   def of(n):
     return guarantees.guarantee(OWN, token_dim=2, encoding=3.0, num_samples=n, eps=0.01)

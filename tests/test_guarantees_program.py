@@ -75,6 +75,7 @@ def test_the_program_end_to_end(tmp_path):
   assert (tmp_path / "summary.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("argument", "expected"),
   [

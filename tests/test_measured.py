@@ -47,6 +47,7 @@ def own(tmp_path_factory):
   return records, path
 
 
+@pytest.mark.slow
 def test_own_classification_is_labelled_error_rate(own):
   records, path = own
   for each in (records, sepfx.load(path)):

@@ -145,6 +145,7 @@ def test_a_larger_budget(tmp_path, monkeypatch):
     call(short, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_always_spent_does_not_grow(tmp_path):
   def call(steps):
     protocol = ERM(max_steps=steps, check_every=1, num_test=20, run_to_end=True)
@@ -204,6 +205,7 @@ def test_an_optimizer_of_another_rate_is_another_call(tmp_path):
     of_rate(0.01)
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_are_numbers(tmp_path):
   own = {"axes": {"batch_size": np.array([4, 8])}, "num_trials": np.int64(1)}
   found = quick(directory=tmp_path, seed=np.int64(3), **own)
@@ -253,6 +255,7 @@ def test_what_stands_inside_a_model_is_in_its_name(tmp_path):
     sepfx.measure(QSTR(), longer, 3, quick.args[3], progress=False)
 
 
+@pytest.mark.slow
 def test_weights_of_a_class_that_cannot_be_imported(tmp_path):
   """What the call returns knows its own classes; another session is told of them."""
 
@@ -325,6 +328,7 @@ def test_a_directory_of_other_things_is_refused(tmp_path):
     quick(directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_weights_in_memory_are_those_on_disk(tmp_path):
   kept = quick(keep_weights=True)
   read = quick(keep_weights=True, directory=tmp_path)

@@ -152,6 +152,7 @@ def test_bad_flags_are_refused(argument, expected):
   assert expected in str(error.value)
 
 
+@pytest.mark.slow
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = memorising.STUDY.chosen([f"--flagfile={PRESET}"])

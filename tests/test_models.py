@@ -106,6 +106,7 @@ def test_separate_attention(n, length, d_in, heads, head_dim):
       np.testing.assert_allclose(y[b, i], expected, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("heads", "head_dim"), [pytest.param(1, None, marks=pytest.mark.slow), (3, 4)]
 )

@@ -68,6 +68,7 @@ def one_by_one(apply, bits):
   return labels
 
 
+@pytest.mark.slow
 def test_own_chains_are_decoded_one_by_one():
   bits = all_bits(6)
   task = ParityChain(length=6)
@@ -228,6 +229,7 @@ def trial_of(mode, length=6, **settings):
   return protocol.trial(task, unseen, build("transformer", task))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "mode", ["chain", pytest.param("one_pass", marks=pytest.mark.slow)]
 )

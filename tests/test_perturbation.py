@@ -40,6 +40,7 @@ def losses_at(construction, tokens, sigma, number):
   return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "fields",
   [

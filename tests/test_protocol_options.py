@@ -123,7 +123,8 @@ def test_penalty_and_scale_in_a_plain_loop(l2, init_scale):
   weights_key, *_ = jax.random.split(own.trial, 4)
   params = MODEL.init(weights_key, world.sample.bits)["params"]
   params = jax.tree.map(lambda a: (init_scale or 1.0) * a, params)
-  chex.assert_trees_all_close(state.params, params, rtol=1e-6)
+  # A compiler may round what weights are drawn through another way: an ulp of 0.1.
+  chex.assert_trees_all_close(state.params, params, rtol=1e-6, atol=1e-8)
   trained = jax.jit(trial.train)(state, world, 20)
   *_, expected = plain_descent(plain_loss(trial, world, l2 or 0.0), params, 0.5, 20)
   chex.assert_trees_all_close(trained.params, expected, rtol=1e-3, atol=1e-5)
@@ -233,6 +234,7 @@ def test_a_score_in_the_online_protocol():
   np.testing.assert_allclose(measured, np.mean(errors[:300]), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_takes_a_gradient_elsewhere():
   """Sharpness-aware minimisation: the gradient at rho g / |g| from here."""
   rate, rho = 0.5, 0.2

@@ -36,7 +36,9 @@ def predictions(built, inputs):
     return jax.jit(built.model.apply)({"params": built.params}, inputs)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+  "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
   ("link", "sparsity", "length", "prefactor"),
   [
@@ -100,6 +102,7 @@ def test_states_are_the_tokens_that_were_named():
   np.testing.assert_allclose(added, named[..., None] * x[:, :, None, :3], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_codes_too_coherent_for_assumption_3_cost_accuracy():
   task = QSTR(length=16, token_dim=5, indices=shared, codes="incoherent")
   built, inputs, labels = built_and_asked(task, jax.random.key(0))

@@ -113,6 +113,7 @@ def test_the_first_process_does_not_end_before_its_twin_was_told(monkeypatch):
   assert told_at_the_end == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("process", "missing"), [(0, "process 1 did"), (1, "the first process at 127.0.0.1:")]
 )

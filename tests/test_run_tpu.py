@@ -172,6 +172,7 @@ def test_it_creates_runs_fetches_and_deletes(tmp_path):
   assert (tmp_path / "results/trials.csv").read_text() == "fetched\n"
 
 
+@pytest.mark.slow
 def test_it_survives_a_preemption(tmp_path):
   done, verbs = call(
     tmp_path, *VM, results(tmp_path), *FLAGS, launches=["75 PREEMPTED", "0 READY"]
@@ -194,7 +195,7 @@ def test_a_vm_that_was_there_stays(tmp_path):
   assert "delete" not in verbs
 
 
-@pytest.mark.parametrize("code", [2, 1])
+@pytest.mark.parametrize("code", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_it_created_is_deleted_when_it_fails(tmp_path, code):
   done, verbs = call(
     tmp_path, *VM, results(tmp_path), "--launches=2", *FLAGS,

@@ -46,6 +46,7 @@ def started(tmp_path, *arguments):
   study.run(STUDY, STUDY.chosen(arguments))
 
 
+@pytest.mark.slow
 def test_a_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(rehearsal, "_TIMED_SECONDS", 0.0)
   monkeypatch.setenv("COLUMNS", "160")
@@ -84,6 +85,7 @@ def test_a_dry_run_beside_what_is_recorded(tmp_path, monkeypatch, capsys):
   )
 
 
+@pytest.mark.slow
 def test_a_figure_while_the_run_lasts(tmp_path, monkeypatch):
   monkeypatch.setattr(viewers, "_FIRST_SECONDS", 0.0)
   monkeypatch.setattr(viewers, "_REST", 0.0)

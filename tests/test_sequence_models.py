@@ -186,7 +186,7 @@ def test_second_derivatives_of_the_scan_are_autodiffs():
     chex.assert_trees_all_close(jax.jit(form)(point), plain, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("constant", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_accelerators_run_is_what_cpus_run(monkeypatch, constant):
   """The parallel scan, and gradients through it."""
   rng = np.random.default_rng(3)
@@ -226,6 +226,7 @@ def test_lru(n, length, d_in):
   close(y, dense(p["output"], relu(hidden))[..., 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "length", [7, *(pytest.param(own, marks=pytest.mark.slow) for own in (1, 2))]
 )
@@ -331,6 +332,7 @@ def layer_norm(p, rows):
   return scaled * np.asarray(p["scale"], np.float64) + np.asarray(p["bias"], np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2])
 @hypothesis.given(**shapes)
 def test_deep_transformer(heads, n, length, d_in):

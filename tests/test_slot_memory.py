@@ -24,7 +24,9 @@ def built_and_asked(length, num_prompts=200, **fields):
   return built, task.encode(planted, prompts), labels, prompts
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+  "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
   ("length", "prefactor"),
   [
@@ -45,6 +47,7 @@ def test_it_is_exact(length, prefactor, dtype):
   assert np.max(errors) <= (1e-11 if dtype == np.float64 else 1e-4)
 
 
+@pytest.mark.slow
 def test_squared_norm_grows_like_the_length():
   squares, lengths = [], (8, 16, 32, 64, 128)
   for N in lengths:
@@ -60,6 +63,7 @@ def test_squared_norm_grows_like_the_length():
   np.testing.assert_allclose(growth, 1, atol=0.1)
 
 
+@pytest.mark.slow
 def test_u_reads_the_states():
   """L ||U|| bounds how far a change of the states moves a prediction."""
   built, *_ = built_and_asked(8, num_prompts=4)
@@ -93,6 +97,7 @@ def test_what_it_cannot_serve_is_refused(fields, radius, words):
     slot_memory(task, planted, radius=radius)
 
 
+@pytest.mark.slow
 def test_balanced_weights_compute_the_same_at_the_least_norm():
   with jax.enable_x64(True):
     built, inputs, labels, _ = built_and_asked(16, num_prompts=50)

@@ -50,6 +50,7 @@ def test_trials_are_counted():
   assert [a.tolist() for a in counts] == [[20, 40], [0, 2], [1, 3]]
 
 
+@pytest.mark.slow
 def test_posterior_is_the_likelihood_under_its_prior():
   counts = simulated(66.0, 8.0, 10)
 

@@ -163,6 +163,7 @@ def test_intervals_are_drawn_where_they_are():
   assert [t.get_text() for t in first.get_yticklabels()] == ["gru, below 0.7"]
 
 
+@pytest.mark.slow
 def test_the_program_on_the_records_of_the_docs(tmp_path):
   names = ("fig1_extended", "fig1b", "best_rate", "best_rate/simple")
   runs = ",".join(f"docs/results/{name}" for name in names)
@@ -181,6 +182,7 @@ def test_the_program_on_the_records_of_the_docs(tmp_path):
   assert (tmp_path / "figure.png").exists()
 
 
+@pytest.mark.slow
 def test_no_runs_are_refused(tmp_path):
   done = subprocess.run(
     [sys.executable, "-m", "experiments.table_1", f"--output_dir={tmp_path}"],

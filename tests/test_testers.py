@@ -188,6 +188,7 @@ def test_summaries_count_and_cut():
   assert two["false_acceptance"] is None
 
 
+@pytest.mark.slow
 def test_models_are_functions_with_their_spectra():
   length = 5
   model = ReadOutTransformer(num_layers=1, embedding_dim=3, mlp_width=4)
@@ -207,6 +208,7 @@ def test_models_are_functions_with_their_spectra():
     model_case({}, (0,), model, params, 21)
 
 
+@pytest.mark.slow
 def test_targets_have_the_distances_they_are_given():
   cases = list(property_testing.targets(SETTINGS))
   assert len(cases) == 8
@@ -225,6 +227,7 @@ def test_targets_have_the_distances_they_are_given():
       assert np.all(expected[name][len(own) :] == 0)
 
 
+@pytest.mark.slow
 def test_targets_of_a_class_do_not_depend_on_the_others():
   def values(settings, seed=0):
     bits = jnp.asarray(all_bits(7))

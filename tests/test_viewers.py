@@ -108,6 +108,7 @@ def test_a_figure_that_cannot_be_drawn_yet_stops_nothing(files, clock):
   assert seen == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_profile_holds_the_first_dispatches(tmp_path):
   for num_reports in (2, 9):  # fewer and more than are traced
     path = tmp_path / str(num_reports)

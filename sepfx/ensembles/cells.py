@@ -28,10 +28,10 @@ _MOST_LETTERS = 220
 _OF_SUMMARIES = frozenset(
   (
     "against", "at_most", "bound", "budget", "c", "censored", "coarse", "diverged",
-    "error", "fraction", "high", "largest", "log_spread", "low", "mean", "median",
-    "median_high", "median_low", "of", "over", "pairs", "ratio", "reached",
-    "recorded", "resolution", "restricted", "series", "size", "slow", "smallest",
-    "threshold", "trials", "what", "why",
+    "error", "fraction", "grid_error", "high", "largest", "log_spread", "low",
+    "mean", "median", "median_high", "median_low", "of", "on_grid", "over", "pairs",
+    "ratio", "reached", "recorded", "resolution", "restricted", "series", "size",
+    "slow", "smallest", "threshold", "trials", "what", "why",
   )
 )  # fmt: skip
 
