@@ -59,6 +59,10 @@ def test_a_cell_that_passes_at_its_first_check_is_drawn_as_an_upper_bound():
   (shown,) = [l for l in down if len(l.get_xdata())]
   np.testing.assert_array_equal(shown.get_ydata(), [100])
   assert "at most n: passes at the first check" in legend_labels(figure)
+  # All of the arrow is inside the panel.
+  (place,) = shown.get_transform().transform(shown.get_xydata())
+  length = shown.get_markersize() * figure.dpi / 72
+  assert counts.bbox.y0 < place[1] - length / 2
   # The mean's mark is there too, not far below.
   marker = looks.styles_of("ab")["a"]["marker"]
   means = [l for l in counts.lines if l.get_marker() == marker and not l.get_alpha()]

@@ -45,8 +45,8 @@ _BESIDE_INCHES, _INSIDE, _FOR_EXPONENTS = 0.75, 0.75, 0.33
 _SENTENCE_INCHES = 3.0
 # Height of a line of a label beside a panel, in the same inches.
 _LABEL_LINE_INCHES = 0.17
-# What arrows above a point take, in inches at 10 points.
-_ARROW_INCHES = 0.5
+# What arrows above a point take, and one below it, in inches at 10 points.
+_ARROW_INCHES, _LOWER_ARROW_INCHES = 0.5, 0.3
 
 # Published means: points (N, n) by model and threshold.
 Published = Mapping[tuple[str, float], Sequence[tuple[int, float]]]
@@ -123,6 +123,8 @@ def sample_complexity(
     if panel < len(levels):
       cells = at_level(summary["cells"], levels[panel])
       spent = any(cell["reached"] < cell["trials"] for cell in cells)
+      if any(cell["at_most"] for cell in cells):
+        _room_below(axis, _LOWER_ARROW_INCHES, height)
       exponents = at_level(summary["exponents"], levels[panel])
       _write_exponents(axis, exponents, styles, _ARROW_INCHES * spent, height)
       label_logarithmic(axis.yaxis)
@@ -184,6 +186,19 @@ def _finish_counts(axis, places, against, logarithmic, title) -> None:
     (place,) = places.tolist()
     axis.set_xlim(*((place / 2, 2 * place) if logarithmic else (place - 1, place + 1)))
   axis.grid(alpha=0.25)
+
+
+def _room_below(axis, below: float, height: float) -> None:
+  """Makes room for arrows below the data.
+
+  Args:
+    axis: of the panel, logarithmic in n.
+    below: what they need, in inches at type of 10 points.
+    height: of the panel with all that belongs to it, in inches.
+  """
+  share = min(looks.points(below) / (_INSIDE * height), 0.3)
+  low, high = axis.get_ylim()
+  axis.set_ylim(low / (high / low) ** (share / (1 - share)), high)
 
 
 def _write_exponents(axis, exponents, styles, above: float, height: float) -> None:
