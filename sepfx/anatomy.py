@@ -21,8 +21,9 @@ _LEFT = (
   "_non_callable_proto",
 )
 _NAMING = frozenset(
-  ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
-)
+  ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__dict__",
+   "__weakref__")
+)  # fmt: skip
 _OF_FLAX = frozenset(
   ("parent", "name", "scope", "_state", "_parent_ref", "_compact_name_scope_methods")
 )
@@ -126,8 +127,11 @@ def state_of(value: Any) -> dict[str, Any]:
     own = {}
   for cls in type(value).__mro__:
     slots = cls.__dict__.get("__slots__", ())
-    for name in (slots,) if isinstance(slots, str) else slots:
-      with contextlib.suppress(AttributeError):
+    for slot in (slots,) if isinstance(slots, str) else slots:
+      private = slot.startswith("__") and not slot.endswith("__")
+      name = f"_{cls.__name__.lstrip('_')}{slot}" if private else slot
+      # Not set, or, as `__weakref__` of classes in C, nothing that can be read.
+      with contextlib.suppress(AttributeError, TypeError):
         own[name] = object.__getattribute__(value, name)
   kept = {
     name

@@ -52,6 +52,11 @@ SCHEME = 1
 _DEPTH = 100
 # What objects of JAX that stand for a function have beside it: rules of derivatives.
 _RULES = ("fun", "fwd", "bwd", "jvp")
+# Methods of containers that change them.
+_CHANGING = frozenset(
+  ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop",
+   "popitem", "remove", "setdefault", "update")
+)  # fmt: skip
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -214,7 +219,7 @@ class _Walk:
     try:
       return self._of_object(value)
     except Exception:  # a user's object may refuse anything
-      return named(type(value))
+      return ["unreadable", self.digest(type(value))]
 
   def _of_module(self, module: types.ModuleType) -> Iterator[Any]:
     """Of a user's own, which is a value here, all that it may be used for."""
@@ -322,17 +327,12 @@ class _Walk:
       return ["function", named(function), *own, keywords, self.digest(wrapped)]
     found = syntax.of_function(function)
     self.mark = self.mark or found.mark
-    defaults = self._defaults(function, found.changed)
-    held = {
-      name: self.digest(named(type(own)) if name in found.changed else own)
-      for name, own in closed.items()
-    }
+    defaults = self._defaults(function, found)
+    held = {name: self._found(name, own, found) for name, own in closed.items()}
     names: dict[str, str] = {}
     said: dict[str, str] = {}
     for name, value in loads.loaded(function, found.names, self._is_own_module):
-      if name.partition(".")[0] in found.changed and not is_code(value):
-        value = named(type(value))
-      names[name] = self.digest(value)
+      names[name] = self._found(name, value, found)
       said[name] = self._said(value)
       if not said[name]:
         self._add(f"{module}:{name}", names[name])
@@ -340,8 +340,27 @@ class _Walk:
     self._add(own_name, ["function", found.text, said], found.mark)
     return ["function", found.text, defaults, held, names, self.digest(wrapped)]
 
-  def _defaults(self, function: types.FunctionType, changed: Collection[str]) -> Any:
-    """Those of arguments that the function does not change itself."""
+  def _found(self, name: str, value: Any, by: syntax.Function) -> str:
+    """The digest of what stands under a name that a function loads.
+
+    Of its class alone where the function changes it itself: what a cache holds is another
+    whenever one looks.
+    """
+    if not is_code(value) and self._is_changed(name, value, by):
+      return self.digest(type(value))
+    return self.digest(value)
+
+  def _is_changed(self, name: str, value: Any, by: syntax.Function) -> bool:
+    if any(_reaches(name, path) for path in by.changed):
+      return True
+    methods = {method for path, method in by.called if path == name}
+    cls = type(value)
+    if cls.__module__ in ("builtins", "collections"):
+      return not methods.isdisjoint(_CHANGING)
+    return self._is_own(cls) and any(_changes_itself(cls, own) for own in methods)
+
+  def _defaults(self, function: types.FunctionType, by: syntax.Function) -> Any:
+    """Those of arguments, by their names."""
     code, values = function.__code__, function.__defaults__ or ()
     first = code.co_argcount - len(values)
     names = code.co_varnames[first : code.co_argcount]
@@ -349,7 +368,7 @@ class _Walk:
       **dict(zip(names, values, strict=True)),
       **(function.__kwdefaults__ or {}),
     }
-    return {k: self.digest(v) for k, v in all_of_them.items() if k not in changed}
+    return {name: self._found(name, own, by) for name, own in all_of_them.items()}
 
   def _said(self, value: Any) -> str:
     """How a part names another; "" for a value, which is a part itself."""
@@ -377,6 +396,26 @@ class _Walk:
     if not own and top not in sys.stdlib_module_names:
       self._packages.add(top)
     return own
+
+
+def _reaches(name: str, path: str) -> bool:
+  """Whether what stands under a name has a part that a path leads to, or is in it."""
+  return path == name or f"{path}.".startswith(f"{name}.") or name.startswith(f"{path}.")
+
+
+def _changes_itself(cls: type, method: str) -> bool:
+  """Whether a method stores what it is called on anew."""
+  function = inspect.getattr_static(cls, method, None)
+  if not isinstance(function, types.FunctionType):
+    return issubclass(cls, dict | list | set) and method in _CHANGING
+  if not function.__code__.co_argcount:
+    return False
+  own = syntax.of_function(function)
+  itself = function.__code__.co_varnames[0]
+  stored = any(_reaches(itself, path) for path in own.changed)
+  return stored or any(
+    path.startswith(f"{itself}.") and each in _CHANGING for path, each in own.called
+  )
 
 
 def _digest(found: Any) -> str:

@@ -18,13 +18,6 @@ _SILENT = frozenset(
 COMPILED = f"@{sys.version_info.major}.{sys.version_info.minor}"
 
 
-# Methods that change what they are called on.
-_CHANGING = frozenset(
-  ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop",
-   "popitem", "remove", "setdefault", "update")
-)  # fmt: skip
-
-
 class Function(NamedTuple):
   """What a function does.
 
@@ -33,13 +26,16 @@ class Function(NamedTuple):
     mark: at the end of a digest of it: "" where the text is of the source, else which
       Python compiled it.
     names: that its text has; None where all that it loads counts.
-    changed: names whose content it changes itself, as a cache or a counter.
+    changed: names whose content it changes itself, as a cache or a counter; with dots
+      where it stores an attribute.
+    called: such names with a method that it calls on what is there.
   """
 
   text: Any
   mark: str
   names: frozenset[str] | None
   changed: frozenset[str]
+  called: frozenset[tuple[str, str]]
 
 
 class _File(NamedTuple):
@@ -67,8 +63,9 @@ def of_function(function: types.FunctionType) -> Function:
     if node is not None:
       silent = {id(each) for own in ast.walk(node) for each in _annotations(own)}
       names = frozenset(_names(node, silent))
-      return Function(_canonical(node), "", names, frozenset(_changed(node)))
-  return Function(own, COMPILED, None, frozenset())
+      changed, called = frozenset(_changed(node)), frozenset(_called(node))
+      return Function(_canonical(node), "", names, changed, called)
+  return Function(own, COMPILED, None, frozenset(), frozenset())
 
 
 def _annotations(node: ast.AST) -> Iterator[ast.AST]:
@@ -87,25 +84,46 @@ def _names(node: ast.AST, silent: Collection[int]) -> Iterator[str]:
       yield from _names(child, silent)
 
 
-def _changed(node: ast.AST) -> Iterator[str]:
+def _changed(function: ast.AST) -> Iterator[str]:
   """Names whose content a function changes."""
-  for own in ast.walk(node):
-    called = isinstance(own, ast.Call) and isinstance(own.func, ast.Attribute)
-    if isinstance(own, ast.Global | ast.Nonlocal):
-      yield from own.names
-    elif isinstance(own, ast.Subscript | ast.Attribute):
-      if isinstance(own.ctx, ast.Store | ast.Del):
-        yield from _root(own)
-    elif called and own.func.attr in _CHANGING:  # type: ignore[attr-defined]
-      yield from _root(own.func.value)  # type: ignore[attr-defined]
+  for node, inner in _nodes(function):
+    if isinstance(node, ast.Global | ast.Nonlocal):
+      yield from node.names
+    stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+    if stored and not isinstance(node, ast.Name):
+      yield from _path(node, inner)
 
 
-def _root(node: ast.AST) -> Iterator[str]:
-  """The name that attributes and entries are taken of."""
+def _called(function: ast.AST) -> Iterator[tuple[str, str]]:
+  """Names with the methods that a function calls on what is there."""
+  for node, inner in _nodes(function):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+      for path in _path(node.func.value, inner):
+        yield path, node.func.attr
+
+
+def _nodes(
+  node: ast.AST, inner: frozenset[str] = frozenset()
+) -> Iterator[tuple[ast.AST, frozenset[str]]]:
+  """All that is in a function, each with the names that are of functions within it."""
+  yield node, inner
+  for child in ast.iter_child_nodes(node):
+    is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    yield from _nodes(child, inner | _arguments(child.args) if is_function else inner)  # type: ignore[attr-defined]
+
+
+def _arguments(arguments: ast.arguments) -> frozenset[str]:
+  return frozenset(own.arg for own in ast.walk(arguments) if isinstance(own, ast.arg))
+
+
+def _path(node: ast.AST, inner: frozenset[str]) -> Iterator[str]:
+  """The name that entries and attributes are taken of, with the first attributes."""
+  attributes: list[str] = []
   while isinstance(node, ast.Subscript | ast.Attribute):
+    attributes = [node.attr, *attributes] if isinstance(node, ast.Attribute) else []
     node = node.value
-  if isinstance(node, ast.Name):
-    yield node.id
+  if isinstance(node, ast.Name) and node.id not in inner:
+    yield ".".join([node.id, *attributes])
 
 
 @functools.lru_cache(maxsize=64)

@@ -133,6 +133,19 @@ EDITS |= {
   "t = T(c=K)\n" + model(call=f"return t.c * {BODY}"),
   "own initialiser of a dataclass": "@dataclasses.dataclass(init=False)\nclass T:\n"
   "  c: float\n  def __init__(self): self.c = K\n" + model(call=f"return T().c * {BODY}"),
+  "private slots": "class T:\n  __slots__ = ('__c',)\n"
+  "  def __init__(self, c): self.__c = c\n  def c(self): return self.__c\n"
+  "t = T(K)\n" + model(call=f"return t.c() * {BODY}"),
+  "array of a class": model("C = jnp.array([K])", call=f"return self.C * {BODY}"),
+  "optimizer, of which update is a method": "import optax\nOPT = optax.sgd(K)\n"
+  + model(call=f"\n    y = {BODY}\n    return OPT.update(y, OPT.init(y))[0]"),
+  "array that is added to": "G = K * jnp.ones(3)\n"
+  + model(call=f"return G.at[0].add(1.0)[0] * {BODY}"),
+  "own method called update": "class T:\n  def __init__(self, c): self.c = c\n"
+  "  def update(self, y): return y * self.c\nt = T(K)\n"
+  + model(call=f"return t.update({BODY})"),
+  "global that an inner function has as an argument": "G = [K]\n"
+  + model(call=f"\n    def g(G): G[0] = 1\n    return G[0] * {BODY}"),
   "member of an enumeration": "import enum\nclass E(enum.Enum):\n  C = K\n"
   + model(call=f"return E.C.value * {BODY}"),
 }
@@ -259,6 +272,11 @@ def test_nor_in_a_cell_whose_source_is_not_kept(what):
     + model(call=f"return t.c * {BODY}"),
     "import numpy as np\nRNG = np.random.default_rng(0)\n"
     + model(call=f"return RNG.random() * {BODY}"),
+    "class T:\n  def __init__(self): self.n = 0\n"
+    "  def tick(self):\n    self.n += 1\n    return 1.0\nt = T()\n"
+    + model(call=f"return t.tick() * {BODY}"),
+    "class T(dict): pass\nt = T()\n"
+    + model(call=f"\n    t.setdefault(len(x), 1)\n    return {BODY}"),
     "import logging\nL = logging.getLogger('own')\n"
     + model(call=f"\n    L.setLevel(10)\n    return {BODY}"),
     "GAINS = {nn.relu: 2.0}\n" + model(call=f"return GAINS[nn.relu] * {BODY}"),
