@@ -122,17 +122,20 @@ if [[ $shared_dir ]]; then
 fi
 
 install() {
-  [[ $dry_run ]] || git bundle create -q "$package" HEAD
-  tpu scp "$package" "$name:sepfx.bundle" --worker=all
+  # What a condition calls does not end where a command fails.
+  [[ $dry_run ]] || git bundle create -q "$package" HEAD || return 1
+  tpu scp "$package" "$name:sepfx.bundle" --worker=all || return 1
   on_workers all "set -e
     sudo apt-get -qq update && sudo apt-get -qq install -y git python3.11-venv
     rm -rf sepfx && git clone -q sepfx.bundle sepfx
     python3.11 -m venv venv && venv/bin/pip install -q -e './sepfx[tpu]'
-    $link"
+    $link" || return 1
   # What an earlier VM had come to.
+  [[ $dry_run ]] || restore
   if [[ -d $results ]] && ! on_workers 0 "rm -rf sepfx-results; test -e $remote_dir"; then
-    tpu scp "$results" "$name:sepfx-results" --recurse --worker=0
-    on_workers 0 "mv -T sepfx-results \"\$(realpath -m $remote_dir)\""
+    # All of it: a run goes on from what it finds there, and its results replace these.
+    tpu scp "$results" "$name:sepfx-results" --recurse --worker=0 || return 1
+    on_workers 0 "mv -T sepfx-results \"\$(realpath -m $remote_dir)\"" || return 1
   fi
 }
 
@@ -143,12 +146,18 @@ launch() {
 $flags$distributed --output_dir=\"\$(cd && realpath -m $remote_dir)\""
 }
 
+# Ended between two moves, what was fetched before is all that there is.
+restore() {
+  [[ -e $results || ! -e $results.old ]] || mv "$results.old" "$results"
+}
+
 fetch() {
   if [[ $dry_run ]]; then
     tpu scp "$name:$remote_dir" "$results.new" --recurse --worker=0
     return
   fi
   mkdir -p "$(dirname "$results")"
+  restore
   rm -rf "$results.new"
   # All of it or none: a VM that is taken away in the middle must not cost what is here.
   tpu scp "$name:$remote_dir" "$results.new" --recurse --worker=0 || return 1
@@ -161,8 +170,7 @@ fetch() {
 fetching=''
 stop_fetching() {
   [[ $fetching ]] || return 0
-  kill "$fetching" 2>/dev/null || true
-  pkill -P "$fetching" || true
+  kill -- "-$fetching" 2>/dev/null || true # with the copy that it is making
   wait "$fetching" 2>/dev/null || true
   fetching=''
 }
@@ -193,8 +201,10 @@ for ((attempt = 1; attempt <= launches; attempt++)); do
   esac
   if install; then
     if [[ ! $dry_run ]]; then
+      set -m # a group of processes of its own
       while sleep "$fetch_every"; do fetch || true; done >/dev/null 2>&1 3>&- &
       fetching=$!
+      set +m
     fi
     code=0
     launch "$@" || code=$?

@@ -52,7 +52,8 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     prepare_jax()
     try:
-      with looks.look(FLAGS.figure_style, FLAGS.figure_width), precision.single():
+      style, width = FLAGS.figure_style, FLAGS.figure_width
+      with looks.look(style, width, prefix="figure_"), precision.single():
         experiment(argv[1:])
       if hosts.lifeline is not None:
         hosts.lifeline.leave(wait=True)

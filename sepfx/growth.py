@@ -27,6 +27,9 @@ def grown(
     InvalidSetting: if another call has written it, or one with what is not asked for now.
   """
   here, there = json.loads(json.dumps(here)), without_code(there)
+  takes = "an empty directory or one of sepfx.measure: a command of the shell wrote this "
+  takes += "one, and goes on with it; sepfx.load reads it"
+  require("axes" in there, "directory", str(path), takes)
   old = fixed(there)
   differing = [
     text

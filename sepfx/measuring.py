@@ -91,14 +91,16 @@ def measure(
     models: specifications (see `sepfx.models.build`), or `flax.linen` modules that map
       inputs [n N D] to outputs [n N], or bits [n T] to logits [n 2] where the task is
       one of bits; or what makes a module for each cell: a callable with a parameter
-      `task` or `length`, a class of `flax.nnx` modules, a function of `rngs` that returns
-      one. One may stand for a sequence of one.
+      `task` (whose `input_dim` is D) or `length`, a class of `flax.nnx` modules, a
+      function of `rngs` that returns one. One may stand for a sequence of one.
     lengths: N.
     protocol: thresholds, optimizer, budget; None for the published ones of `Online`.
     axes: values of further settings by name: fields of the task, the model, the protocol
       or its optimizer ("learning_rate", "sample_size", "noise"); with a prefix
       ("model.units") where several have one of that name.
-    seed: from 0 to 2^32 - 1.
+    seed: from 0 to 2^32 - 1. A trial's random numbers come from it, from the names of
+      the task and the model, the length and the trial's index: the same model under
+      another name has other trials.
     num_trials: trials of each cell.
     test_task: what test prompts are drawn from; None for `task`.
     task_draw: "per_trial" or "shared" planted parameters.
@@ -189,7 +191,10 @@ def measure(
   for name in ("length", "model"):
     takes = f"another name: {name}s are an argument of their own"
     require(name not in others, "axes", name, takes)
-  called = [name or type(m).__name__ for name, m in zip(names, models, strict=True)]
+  called = [
+    name or getattr(model, "__name__", type(model).__name__)
+    for name, model in zip(names, models, strict=True)
+  ]
   console.print(f"checking {', '.join(called)} at N = {', '.join(map(str, order))}")
   cells = grid(
     build,

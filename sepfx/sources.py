@@ -174,12 +174,14 @@ class _Walk:
     return _digest(self._of_settings(value))
 
   def _of_settings(self, value: Any) -> Any:
-    if value is None or isinstance(
-      value, str | bytes | int | float | complex | np.generic
-    ):
+    if type(value) in _PLAIN or isinstance(value, np.generic):
       return None
-    if type(value) in (tuple, list) or isinstance(value, tuple):
-      return [self._of_settings(each) for each in value]
+    if isinstance(value, str | bytes | int | float | complex):  # and more: an `Enum`, say
+      return self.digest(type(value))
+    if isinstance(value, tuple | list):
+      named_tuple = type(value) not in (tuple, list)
+      made_by = [self.digest(type(value))] if named_tuple else []
+      return [*made_by, *map(self._of_settings, value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
       own = {k: self._of_settings(v) for k, v in fields_of(value).items()}
       return [self.digest(type(value)), own]
@@ -259,8 +261,9 @@ class _Walk:
     if dataclasses.is_dataclass(value):
       return [*own, self._of_names(fields_of(value))]
     # Containers, and classes made of them.
-    if isinstance(value, collections.defaultdict):  # is filled by reading it
+    if isinstance(value, collections.defaultdict):
       own.append(self.digest(value.default_factory))
+      own.append(self._of_names(_filled(value)))
     elif isinstance(value, dict):
       own.append([[self.digest(k), self.digest(v)] for k, v in dict.items(value)])
     elif isinstance(value, tuple | list | collections.deque):
@@ -396,6 +399,15 @@ class _Walk:
     if not own and top not in sys.stdlib_module_names:
       self._packages.add(top)
     return own
+
+
+def _filled(value: collections.defaultdict) -> dict[Any, Any]:
+  """What was put into it: reading it leaves what its factory makes."""
+  entries = dict.items(value)
+  if value.default_factory is None:
+    return dict(entries)
+  unset = value.default_factory()
+  return {key: own for key, own in entries if own != unset}
 
 
 def _reaches(name: str, path: str) -> bool:

@@ -34,17 +34,25 @@ class Summary:
   Attributes:
     means: one per cell and threshold: `mean` n with its interval, its `bound` ("at least"
       where trials did not reach the threshold, "at most" where all did at their first
-      check, else ""), and `recorded`, the average of the samples in the table. On fixed
-      samples one per cell: the `fraction` of trials that succeeded.
+      check, else ""), and `recorded`, the average of the samples in the table. A trial's
+      n lies between the check at which it is recorded and the one before, `resolution`
+      samples earlier; the mean is `coarse` where it is less than ten of these. `median`
+      with its interval serves better where trials are `slow`: so many lie far above the
+      others. `log_spread` is the standard deviation of log n. `fraction` is None but for
+      a threshold given as a fraction of uniform attention's loss. On fixed samples one
+      row per cell: the `fraction` of trials that succeeded.
     critical: on fixed samples, one per series and length: the size m at which half of
       the trials succeed.
     exponents: c of n ~ N^c, one per series and threshold that has three lengths or more.
       On fixed samples, of the critical size.
     ratios: n over n of another cell, which differs in the model or in one setting and in
-      nothing else: `of` is what differs, and `over` is its value in the other. Between
+      nothing else: `of` is what differs, and `over` is its value in the other. They are
+      of geometric means; `pairs` is the number of trials that are compared one by one,
+      None where the cells' trials are independent. Between
       models either way, between values of a setting over the first. On fixed samples, of
       critical sizes.
     left_out: what is not said, of which series or cell, and why.
+    error: what thresholds are about, such as "mean squared error", on test samples.
   """
 
   means: Rows
@@ -52,12 +60,13 @@ class Summary:
   exponents: Rows
   ratios: Rows
   left_out: Rows
+  error: str
 
   def __repr__(self) -> str:
     """The rows in brief."""
-    parts = []
+    parts = [f"Thresholds are of the test {self.error}.", ""]
     for name, rows in vars(self).items():
-      if rows:
+      if name != "error" and rows:
         parts += [f"{name}:", *_printed(rows), ""]
     return "\n".join(parts).rstrip()
 
@@ -79,8 +88,18 @@ def summarise(records: Records, *, against: str = "length") -> Summary:
     critical=list(found.get("critical", [])),
     exponents=_growth(found) if fixed else _exponents(found),
     ratios=list(_both_ways(found["between"] if fixed else found["ratios"])),
-    left_out=found["left_out"],
+    left_out=[*_unfinished(records), *found["left_out"]],
+    error=found["error"],
   )
+
+
+def _unfinished(records: Records) -> Iterator[dict[str, Any]]:
+  if not records.complete:
+    lacking = "some" if records.missing is None else f"{records.missing:,}"
+    yield {
+      "what": "trials",
+      "why": f"not complete: missing: {lacking}; slow ones end last",
+    }
 
 
 def _mean(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +107,8 @@ def _mean(cell: Mapping[str, Any]) -> dict[str, Any]:
     return dict(cell)
   marks = {name: cell[name] for name in ("restricted", "at_most")}
   bound = AT_LEAST if marks["restricted"] else AT_MOST if marks["at_most"] else ""
-  return {**{k: v for k, v in cell.items() if k not in marks}, "bound": bound}
+  row = {**{k: v for k, v in cell.items() if k not in marks}, "bound": bound}
+  return {**row, "high": None} if marks["restricted"] else row
 
 
 def _exponents(summary: Mapping[str, Any]) -> Rows:
@@ -134,6 +154,7 @@ def _printed(rows: Rows) -> Iterator[str]:
     for name in sorted(every, key="why".__eq__)  # last: it is the longest
     if name not in hidden and any(row.get(name) not in (None, "") for row in rows)
   ]
+  rows = [{"model": row.get("series"), **row} for row in rows]
   lines = [names, *([_text(row.get(name)) for name in names] for row in rows)]
   yield from (f"  {line}" for line in aligned(lines[: _MOST_LINES + 1]))
   if len(rows) > _MOST_LINES:

@@ -409,9 +409,9 @@ def test_labels_beside_the_losses_do_not_touch(style):
 @pytest.mark.parametrize(
   ("style", "width", "message"),
   [
-    ("poster", None, "figure_style: got 'poster', takes one of screen, paper, slides"),
-    ("paper", "3.3", "figure_width: got '3.3', takes inches from 2.8 to 60"),
-    ("paper", 0.5, "figure_width: got 0.5, takes inches from 2.8 to 60"),
+    ("poster", None, "style: got 'poster', takes one of screen, paper, slides"),
+    ("paper", "3.3", "width: got '3.3', takes inches from 2.8 to 60"),
+    ("paper", 0.5, "width: got 0.5, takes inches from 2.8 to 60"),
   ],
 )
 def test_looks_that_there_are_not(style, width, message):

@@ -18,6 +18,7 @@ from sepfx import InvalidSetting
 from sepfx.ensembles import Watcher, programs, trial_files
 from sepfx.ensembles.trial_files import Contradiction
 from sepfx.errors import Interrupted
+from sepfx.tasks import QSTR
 from tests.programs import complete, start
 
 SMALL = (
@@ -199,6 +200,13 @@ def test_a_budget_that_changes_trials_is_refused(tmp_path):
     study.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=20"]))
     with pytest.raises(InvalidSetting, match="max_steps: got 40, takes 20, as there"):
       study.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=40"]))
+
+
+def test_a_call_does_not_go_on_with_what_a_command_wrote(at_once):
+  before = files(at_once)
+  with pytest.raises(InvalidSetting, match="a command of the shell wrote this one"):
+    sepfx.measure(QSTR(token_dim=2), "ffn", 3, directory=at_once, progress=False)
+  assert files(at_once) == before
 
 
 @pytest.mark.parametrize(

@@ -433,9 +433,32 @@ def test_functions_of_rngs_and_text_are_factories():
   own = {7: of_rngs, dim: functools.partial(Mixer, dim)}
   assert models.record_name(models.made(own[7], task, "of_rngs")) == "of_rngs"
   assert models.factory_name(own[dim]) == f"Mixer:dim={dim}"
+  plan = planned(task, own[dim], 3)  # which makes one, to see what it gives
+  assert plan.cells[0].coordinates["model"] == f"Mixer:dim={dim}"
+  with pytest.raises(InvalidSetting, match=r"dot_general|contracting"):
+    planned(task, of_rngs, 3)  # for inputs of 7 numbers
   assert models.build("tests.test_modes:OfLength", task).length == 3
   assert models.build("tests.test_modes:OfLength:length=4", task).length == 4
   assert models.build("tests.test_modes:MixerOfTask", task).kwargs["task"] == task
+
+
+class Weighted(nn.Module):
+  """It has an array in a field."""
+
+  weights: np.ndarray
+
+  @nn.compact
+  def __call__(self, inputs):
+    return nn.Dense(1)(inputs)[..., 0] * self.weights[0]
+
+
+@pytest.mark.parametrize("weights", [np.ones(4), jnp.ones(4)])
+def test_a_module_with_an_array_in_a_field_needs_a_name(weights):
+  """Its text would be the array's."""
+  with pytest.raises(InvalidSetting, match=r"Weighted\(..., name='mine'\).* weights is"):
+    planned(QSTR(token_dim=2), Weighted(weights), 3)
+  plan = planned(QSTR(token_dim=2), Weighted(weights, name="mine"), 3)
+  assert plan.cells[0].coordinates["model"] == "mine"
 
 
 @pytest.mark.parametrize("model", [lambda: small.Linear(), lambda width: None, Train])

@@ -206,6 +206,49 @@ def test_what_it_created_is_deleted_when_it_fails(tmp_path, code):
   assert verbs[-1] == "delete"
 
 
+@pytest.mark.slow
+def test_no_copy_of_results_outlives_it(tmp_path):
+  """One that is being made when the run ends would write into the last one's folder."""
+  slow = """
+    if [[ "$*" == *probe:sepfx-run\\ * && ! -e copying ]]; then
+      echo $$ > copying
+      sleep 50
+    fi"""
+  gcloud = GCLOUD.replace('case "$4" in', f'{slow}\ncase "$4" in', 1)
+  gcloud = gcloud.replace("read -r code", "sleep 3; read -r code")
+  done, _ = call(
+    tmp_path, *VM, "--fetch_every=1", results(tmp_path), *FLAGS,
+    launches=["0 READY"], gcloud=gcloud,
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  process = (tmp_path / "bin/copying").read_text().strip()
+  assert not pathlib.Path(f"/proc/{process}").exists()
+  assert (tmp_path / "results/trials.csv").read_text() == "fetched\n"
+
+
+def test_a_vm_that_results_do_not_reach_is_not_used(tmp_path):
+  """What it fetched would replace them."""
+  (tmp_path / "results").mkdir()
+  (tmp_path / "results/trials.csv").write_text("whole\n")
+  fails = 'case "$*" in *probe:sepfx-results*) exit 1 ;; esac\ncase "$4" in'
+  done, verbs = call(
+    tmp_path, *VM, "--launches=1", results(tmp_path), *FLAGS, launches=["0 READY"],
+    gcloud=GCLOUD.replace('case "$4" in', fails, 1),
+  )  # fmt: skip
+  assert done.returncode != 0
+  assert verbs == ["describe", "create", "scp", "ssh", "ssh", "scp", "delete"]
+  assert (tmp_path / "results/trials.csv").read_text() == "whole\n"
+
+
+def test_results_that_were_being_replaced_are_given_to_the_next_vm(tmp_path):
+  """It was ended when the old ones had been moved aside, and the new ones not here."""
+  (tmp_path / "results.old").mkdir()
+  done, verbs = call(tmp_path, *VM, results(tmp_path), *FLAGS, launches=["0 READY"])
+  assert done.returncode == 0, done.stderr
+  assert verbs.count("scp") == 3  # the program, these results, and the new ones
+  assert not (tmp_path / "results.old").exists()
+
+
 def test_it_is_kept_when_asked(tmp_path):
   done, verbs = call(
     tmp_path, *VM, "--keep", results(tmp_path), *FLAGS, launches=["0 READY"]

@@ -146,6 +146,9 @@ EDITS |= {
   + model(call=f"return t.update({BODY})"),
   "global that an inner function has as an argument": "G = [K]\n"
   + model(call=f"\n    def g(G): G[0] = 1\n    return G[0] * {BODY}"),
+  "what a defaultdict was given": "import collections\n"
+  "T = collections.defaultdict(list)\nT['f'] = [lambda y: y * K]\n"
+  + model(call=f"return T['f'][0]({BODY})"),
   "member of an enumeration": "import enum\nclass E(enum.Enum):\n  C = K\n"
   + model(call=f"return E.C.value * {BODY}"),
 }
@@ -288,6 +291,23 @@ def test_what_running_changes_is_not_code(source, from_file):
   for length in (1, 2):
     jax.eval_shape(own.init, jax.random.key(0), jnp.ones((length, 3, 2)))
   assert sources.changes(before, code_of(own)) == NONE
+
+
+@pytest.mark.parametrize(
+  "source",
+  [
+    "import typing\nclass T(typing.NamedTuple):\n  c: float = 1.0\n",
+    "import enum\nclass T(str, enum.Enum):\n  A = 'a'\n",
+    "class T(float):\n",
+  ],
+)
+def test_code_of_what_is_given_as_a_setting(source, from_file):
+  """Though it is a tuple, a text or a number."""
+  found = []
+  for k in (1.0, 5.0):
+    made = from_file(f"{source}  def f(self, y): return {k} * y\n").T
+    found.append(code_of((made.A if hasattr(made, "A") else made(),)))
+  assert sources.changes(*found).changed == ["own_mixers:T.f"]
 
 
 def test_hostile_objects_count_by_their_class(from_file):
@@ -439,6 +459,21 @@ def test_an_edited_probe_is_refused(from_file, tmp_path):
       begin(path, cells, probe)
     else:
       assert "own_mixers:probe" in refusal(path, cells, probe).takes
+
+
+def test_other_probes_may_be_asked_for_later(from_file, tmp_path):
+  """In any order; each must be what it was."""
+  source = "def {0}(trial, params, world, key): return {{'{0}': {1}}}\n"
+  path = tmp_path / "run"
+  cells = cells_of(sepfx.models.FeedForward((3,)))
+  trials = [cell.trial for cell in cells]
+  module = from_file(source.format("a", 1.0) + source.format("b", 1.0))
+  for chosen in ([module.a], [module.b, module.a], ["norms", module.b], []):
+    begin(path, cells, sepfx.probes.combined(chosen, trials))
+  edited = from_file(source.format("a", 5.0) + source.format("b", 1.0))
+  begin(path, cells, sepfx.probes.combined([edited.b], trials))
+  probe = sepfx.probes.combined([edited.b, edited.a], trials)
+  assert refusal(path, cells, probe).takes.endswith("with another own_mixers:a")
 
 
 def test_tasks_protocols_and_optimizers_count_too(from_file):

@@ -83,6 +83,36 @@ def test_what_is_left_out_says_why(records):
   assert "it takes three values of N, and has 2" in str(found)
 
 
+def test_the_mean_of_trials_that_ended_early_has_no_upper_end():
+  """Nothing is known of n above the budget."""
+  records = records_of({"Mixer": 60})
+  records.table["outcome"][records.table["trial"] == 0] = "censored"
+  for row in sepfx.summarise(records).means:
+    assert (row["bound"], row["high"]) == ("at least", None)
+
+
+def test_a_budget_may_be_an_axis():
+  """Its values have the same keys: they are compared trial by trial, and not pooled."""
+  found = as_records(
+    [
+      ("qstr", model, 4, every, k, 0.7, factor * (100 * k + 900), "reached")
+      for model, factor in (("transformer", 1), ("Mixer", 3))
+      for every in (10, 20)
+      for k in range(3)
+    ],
+    ("check_every",),
+  )
+  settings = {"protocol": {"batch_size": 10, "max_samples": 10**6}}
+  found = sepfx.summarise(dataclasses.replace(found, settings=settings))
+  assert [row["trials"] for row in found.means] == 4 * [3]
+  of = [(row["model"], row["over"], row["check_every"]) for row in found.ratios]
+  assert of == [
+    ("Mixer", "transformer", 10), ("transformer", "Mixer", 10),
+    ("Mixer", "transformer", 20), ("transformer", "Mixer", 20),
+    ("transformer", 10, 20), ("Mixer", 10, 20),
+  ]  # fmt: skip
+
+
 @pytest.mark.parametrize("count", [1, 60])
 def test_printed_records_are_a_screen_at_most(records, count):
   many = records_of({f"a model of a long name, number {k}": 60 for k in range(count)})
@@ -97,7 +127,26 @@ def test_printed_records_are_a_screen_at_most(records, count):
   assert "4/4" in str(records)
 
 
+def test_an_unfinished_run_says_so_in_its_summary(records):
+  records = dataclasses.replace(records, complete=False, missing=3)
+  first = sepfx.summarise(records).left_out[0]
+  assert first == {
+    "what": "trials",
+    "why": "not complete: missing: 3; slow ones end last",
+  }
+
+
+def test_printed_rows_say_of_which_series_they_are():
+  records = records_of({"transformer": 60, "Mixer": 180}, rates=(1e-3,), lengths=(3, 8))
+  records.table["outcome"] = "censored"
+  found = sepfx.summarise(records)
+  assert {"ratio", "exponent"} <= {row["what"] for row in found.left_out}
+  printed = str(dataclasses.replace(found, means=[], ratios=[])).splitlines()
+  assert all("transformer" in line or "Mixer" in line for line in printed[4:])
+
+
 def test_printed_summaries_name_the_parts(records):
+  assert str(sepfx.summarise(records)).startswith("Thresholds are of the test mean sq")
   text = str(sepfx.summarise(records))
   assert [line for line in text.splitlines() if line.endswith(":")] == [
     "means:", "exponents:", "ratios:", "left_out:",
@@ -121,7 +170,13 @@ def test_names_of_all_results_are_refused(records):
   results = set()
   for own in (records, test_success.records_of()):
     found = sepfx.summarise(own)
-    for rows in vars(found).values():
+    for rows in (
+      found.means,
+      found.critical,
+      found.exponents,
+      found.ratios,
+      found.left_out,
+    ):
       results |= {name for row in rows for name in row} - set(own.coordinates)
   assert results <= cells._OF_SUMMARIES
   assert {"mean", "fraction", "c", "ratio", "why"} <= results

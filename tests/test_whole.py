@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 
+import chex
 import jax
 import matplotlib.figure
 import numpy as np
@@ -375,9 +376,25 @@ def test_an_unfinished_run_is_read_as_far_as_it_is(stopped):
   assert records.probes["norm"].tolist() == [2.5, 1.5, 1.5]
   assert len(records.models) == 3
   assert len(records.curves(model="m")) == 2
+  assert "not complete: trials missing: 1" in str(records)
   with RunDirectory(stopped) as directory:
     found = TrialFiles(directory, CELLS).records
   assert (found.complete, found.missing) == (False, 1)
+
+
+def test_damaged_weights_that_nothing_proves_run_again(tmp_path):
+  leave(tmp_path)
+  (tmp_path / "digests.json").unlink()
+  file = next(tmp_path.glob("weights/**/*.safetensors"))
+  file.write_bytes(file.read_bytes()[:-8])
+  with pytest.warns(UserWarning, match="is damaged: set aside as .* runs again"):
+    leave(tmp_path)
+  records = sepfx.load(tmp_path)
+  assert records.complete
+  for cell in CELLS:
+    for k in range(2):
+      trained = records.models[f"{cell.name}/trial={k}"]
+      chex.assert_trees_all_equal(trained.params, result(cell, k).params)
 
 
 def test_a_figure_of_an_unfinished_run_says_so(stopped, monkeypatch):

@@ -108,22 +108,28 @@ _now: contextvars.ContextVar[Look] = contextvars.ContextVar(
 
 
 @contextlib.contextmanager
-def look(style: str = "screen", width: float | None = None) -> Iterator[None]:
+def look(
+  style: str = "screen", width: float | None = None, *, prefix: str = ""
+) -> Iterator[None]:
   """What is drawn and written inside has this look.
 
   Args:
     style: of `LOOKS`.
     width: of figures, in inches; None for the style's own.
+    prefix: of the names by which errors call the two.
 
   Raises:
     InvalidSetting: for another style, or a width that nothing fits in.
   """
-  require(style in LOOKS, "figure_style", style, f"one of {', '.join(LOOKS)}")
+  require(style in LOOKS, f"{prefix}style", style, f"one of {', '.join(LOOKS)}")
   chosen = LOOKS[style]
-  takes = f"inches from {chosen.least:g} to 60"
+  takes = f"inches from {chosen.least:g} to 60 in the style {style}"
+  narrowest = min(LOOKS, key=lambda name: LOOKS[name].least)
+  if style != narrowest:
+    takes += f", from {LOOKS[narrowest].least:g} in {narrowest}"
   number = isinstance(width, int | float) and not isinstance(width, bool)
   fits = width is None or (number and chosen.least <= width <= 60)
-  require(fits, "figure_width", width, takes)
+  require(fits, f"{prefix}width", width, takes)
   token = _now.set(chosen if width is None else chosen._replace(width=width))
   try:
     with matplotlib.rc_context(_settings(chosen)):  # type: ignore[arg-type]

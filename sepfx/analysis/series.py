@@ -9,7 +9,8 @@ import numpy as np
 from sepfx import specifications
 from sepfx.ensembles import Records
 
-# Columns in which runs that are drawn together may differ, without being other cells.
+# Columns in which runs that are drawn together may differ, without being other cells:
+# a long run of a few lengths beside a short one of all.
 BUDGETS = ("max_samples", "max_steps", "check_every")
 # What stands on an axis, with a letter of the papers.
 _LABELS = {
@@ -39,6 +40,20 @@ def typeset(axis: str) -> str:
   return rf"\mathrm{{{letter.replace('_', ' ')}}}".replace(" ", r"\ ")
 
 
+def telling_apart(records: Records) -> tuple[str, ...]:
+  """The coordinates without budgets; all of them where budgets alone tell some apart."""
+  without = tuple(name for name in records.coordinates if name not in BUDGETS)
+  cells = {tuple(records.table[list(records.coordinates)][k]) for k in _firsts(records)}
+  fewer = {tuple(records.table[list(without)][k]) for k in _firsts(records)}
+  return without if len(fewer) == len(cells) else records.coordinates
+
+
+def _firsts(records: Records) -> np.ndarray:
+  """A row of each cell."""
+  _, first = np.unique(records.table[list(records.coordinates)], return_index=True)
+  return first
+
+
 def series(records: Records, against: Collection[str]) -> np.ndarray:
   """Names what each row is a point of: the model, and all else that is not drawn along.
 
@@ -52,9 +67,8 @@ def series(records: Records, against: Collection[str]) -> np.ndarray:
   """
   told_apart = [
     column
-    for column in records.coordinates
-    if column not in ("model", *against, *BUDGETS)
-    and len(np.unique(records.table[column])) > 1
+    for column in telling_apart(records)
+    if column not in ("model", *against) and len(np.unique(records.table[column])) > 1
   ]
   names = []
   for row in records.table:

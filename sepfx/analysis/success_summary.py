@@ -10,7 +10,7 @@ import numpy as np
 
 from sepfx.analysis import measured
 from sepfx.analysis.ratios import AT_LEAST, AT_MOST, BOTH_BOUNDED, comparisons
-from sepfx.analysis.series import series
+from sepfx.analysis.series import series, telling_apart
 from sepfx.analysis.statistics import CONFIDENCE
 from sepfx.analysis.success import (
   LESS,
@@ -104,7 +104,8 @@ def summarise_success(
     if not fitted:
       why = f"it takes critical sizes at three values of T, and has {len(known)}"
       left_out.append({"what": "growth", "series": name, "why": why})
-  between, missing = _between(known_sizes)
+  aside = [c for c in records.coordinates if c not in telling_apart(records)]
+  between, missing = _between(known_sizes, aside)
   return {
     "confidence": CONFIDENCE,
     "error": measured.error_name(records),
@@ -122,14 +123,16 @@ def summarise_success(
 
 def _between(
   sizes: Sequence[tuple[dict[str, Any], Critical, Posterior | None]],
+  aside: Sequence[str],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
   """Critical sizes over those of cells that differ in one thing; and what is not known.
 
   Args:
     sizes: coordinates, critical size and posterior of each model and length.
+    aside: coordinates that tell no cells apart.
   """
   found, missing = [], []
-  for one, other, name in comparisons([point for point, *_ in sizes]):
+  for one, other, name in comparisons([point for point, *_ in sizes], aside):
     (point, own, mine), (base, to, theirs) = sizes[one], sizes[other]
     entry = {**point, "of": name, "over": base[name]}
     higher = own.bound == MORE or to.bound == LESS
@@ -157,7 +160,7 @@ def _between(
 
 
 def _known(size: Critical) -> tuple[float, float, float]:
-  """A critical size with its interval, or three times the size that bounds it."""
+  """A critical size with its interval, or the size that bounds it, three times."""
   if size.bound:
     return (float(size.largest if size.bound == MORE else size.smallest),) * 3
   return size.low, size.size, size.high

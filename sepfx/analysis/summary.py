@@ -13,7 +13,7 @@ from sepfx.analysis.levels import Level
 from sepfx.analysis.passages import Checks, Mean, at_first_check, bounds_of, cell_means
 from sepfx.analysis.ratios import BOTH_BOUNDED, cells_of, comparisons, ratio_of
 from sepfx.analysis.scaling import fit_exponent
-from sepfx.analysis.series import BUDGETS, letter_of, series
+from sepfx.analysis.series import letter_of, series, telling_apart
 from sepfx.ensembles import Records
 from sepfx.specifications import canonical
 
@@ -188,7 +188,8 @@ def _ratios(
   heads = [own[np.argmax(which == k)] for k in range(len(places))]
   key = [own_keys[np.argmax(which == k)] for k in range(len(places))]
   points = [{c: head[c].item() for c in records.coordinates} for head in heads]
-  for one, other, name in comparisons(points, BUDGETS):
+  aside = [c for c in records.coordinates if c not in telling_apart(records)]
+  for one, other, name in comparisons(points, aside):
     paired = own["trial"] if key[one] == key[other] else None
     ratio = ratio_of(cells, one, other, paired)
     entry = {**points[one], "of": name, "over": points[other][name]}

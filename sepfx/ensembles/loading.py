@@ -96,7 +96,7 @@ def load(directory: str | os.PathLike, *, classes: Iterable[type] = ()) -> Recor
       _check(records, path / TRIALS)
     if complete and not proven:
       check_files(records, path, config)
-  except (OSError, ValueError, KeyError) as error:
+  except (OSError, ValueError, KeyError, TypeError) as error:
     takes = f"the directory of a run ({error})"
     raise InvalidSetting("directory", str(directory), takes) from error
   return records

@@ -48,8 +48,11 @@ def overview(records: Records) -> str:
   same = {c: table[c][0] for c in records.coordinates if c not in told_apart}
   fixed = ", ".join(f"{c}={canonical(value)}" for c, value in same.items())
   left = len(groups) - len(shown)
+  lacking = "some" if records.missing is None else f"{records.missing:,}"
+  lacking = f"not complete: trials missing: {lacking}; slow ones end last"
   parts = [
     f"Records of {trials:,} trials, {len(table):,} rows ({', '.join(counts)})",
+    *([] if records.complete else [lacking]),
     *([f"all with {fixed}"] if fixed else []),
     *aligned(lines),
     *([f"... and {left:,} more"] if left else []),

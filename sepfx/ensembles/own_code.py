@@ -12,7 +12,7 @@ from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.environment import PACKAGES
 from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import InvalidSetting
-from sepfx.training import Probe
+from sepfx.training import Probe, Probes
 
 # Parts of code that a message names.
 _NAMED = 5
@@ -73,7 +73,10 @@ def _named_values(
   """What runs, by names that stay when a directory grows."""
   for cell in cells:
     yield cell.trial.key_name, cell.trial
-  yield "probes", probe
+  # Each by itself: a call may ask for others than the one before.
+  each = probe.each if isinstance(probe, Probes) else {"": probe} if probe else {}
+  for name, own in each.items():
+    yield f"probes/{name}", own
   for text in _texts(settings):
     module, _, rest = text.partition(":")
     made_by = getattr(sys.modules.get(module), rest.partition(":")[0], None)

@@ -7,7 +7,7 @@ import io
 import pathlib
 import urllib.parse
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from sepfx.ensembles.run_directory import (
   remove,
   set_aside,
 )
+from sepfx.errors import InvalidSetting
 
 # A cell's name and a trial's index.
 _Key = tuple[str, int]
@@ -72,8 +73,8 @@ class StoredTrials:
       InvalidSetting: if a file is malformed, or not this grid's; or a row contradicts its
         trial's curve, or a file is not what the digests of a complete run say.
     """
-    if directory.stored is not None:
-      digests.check(directory.path, directory.stored, may_lack=True)
+    stored = directory.stored
+    proven = stored is not None and digests.check(directory.path, stored, may_lack=True)
     self._directory, self._cells = directory, cells
     # As text: an axis of numbers and None is one of texts.
     self._added = {axis: specifications.canonical(own) for axis, own in added.items()}
@@ -85,7 +86,7 @@ class StoredTrials:
     self.curves = self._read_curves()
     self.probes = self._read_probes()
     self.rows = self._read_rows()
-    self.weights = {self._renamed(name) for name in self._weight_files()}
+    self.weights = {self._renamed(name) for name in self._read_weights(proven)}
     if only_read:
       return
     if added:
@@ -174,6 +175,21 @@ class StoredTrials:
       else:
         found[urllib.parse.unquote(file.stem)] = own
     return {self._renamed(name): own for name, own in found.items()}
+
+  def _read_weights(self, proven: bool) -> Iterator[str]:
+    """Names of the trials whose weights are there and can be read.
+
+    Args:
+      proven: whether digests say that all files are whole.
+    """
+    for name, file in self._weight_files().items():
+      try:
+        if not proven:
+          weights.read(self._directory.path, name)
+      except InvalidSetting:
+        self._set_aside(file, "its trial runs again where weights are kept")
+      else:
+        yield name
 
   def _set_aside(self, file: pathlib.Path, then: str) -> None:
     if self._only_read:

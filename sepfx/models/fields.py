@@ -9,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 
 from sepfx import kinds, specifications
-from sepfx.errors import require
+from sepfx.errors import InvalidSetting, require
 from sepfx.models import nnx_modules
 
 
@@ -19,6 +19,9 @@ def record_name(module: nn.Module) -> str:
   With the class stand those of its fields that are not at their defaults, so that two
   modules of a class differ: "Transformer:num_heads=2". A wrapper of `flax.nnx` is called
   like what it wraps.
+
+  Raises:
+    InvalidSetting: for a module without a name that has an array in a field.
   """
   if module.name is not None:
     return module.name
@@ -27,6 +30,10 @@ def record_name(module: nn.Module) -> str:
   given = {}
   for field in sorted(dataclasses.fields(module), key=lambda own: bool(own.kw_only)):
     value = getattr(module, field.name)
+    if getattr(value, "shape", ()):
+      own = type(module).__name__
+      takes = f"a module with a name, as in {own}(..., name='mine'): its field "
+      raise InvalidSetting("model", own, f"{takes}{field.name} is an array")
     if field.name not in ("parent", "name") and value != field.default:
       inner = isinstance(value, nn.Module)
       given[field.name] = f"({record_name(value)})" if inner else value

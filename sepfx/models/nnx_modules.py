@@ -127,11 +127,13 @@ def class_of(module: Any) -> type:
 
 @functools.lru_cache
 def _class_made_by(module: Any) -> type:
-  rngs = {} if module.skip_rng else {"rngs": _nnx().Rngs(0)}
+  def make() -> Any:
+    # Made inside: streams cannot be drawn from while something else is traced.
+    rngs = {} if module.skip_rng else {"rngs": _nnx().Rngs(0)}
+    return module.nnx_class(*module.args, **module.kwargs, **rngs)
+
   try:
-    made = _nnx().eval_shape(
-      lambda: module.nnx_class(*module.args, **module.kwargs, **rngs)
-    )
+    made = _nnx().eval_shape(make)
   except Exception as error:
     takes = f"a factory of flax.nnx modules (it raised: {error})"
     raise InvalidSetting("model", given(module)[0], takes) from error

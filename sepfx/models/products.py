@@ -38,9 +38,3 @@ def dot_general(
   del precision  # theirs is the default
   (axes, _), _ = dimension_numbers
   return product(tokens, weights, len(axes))
-
-
-def weight_gradient(tokens: Array, cotangents: Array) -> Array:
-  """Sums the outer products of tokens [... D] and cotangents [... F]: [D F]."""
-  rows, own = (a.reshape(-1, a.shape[-1]) for a in (tokens, cotangents))
-  return rows.T @ own

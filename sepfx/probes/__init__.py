@@ -26,7 +26,7 @@ from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import span
 from sepfx.probes.states import states
 from sepfx.probes.stationarity import stationarity
-from sepfx.training import Probe, Seeds, Trial
+from sepfx.training import Probe, Probes, Seeds, Trial
 
 __all__ = [
   "NAMES",
@@ -87,7 +87,7 @@ def combined(
   probes: str | Probe | Iterable[str | Probe],
   trials: Sequence[Trial],
   columns: Collection[str] = (),
-) -> Probe | None:
+) -> Probes | None:
   """Returns all probes as one, after checking each on every trial.
 
   Only shapes are computed.
@@ -120,14 +120,7 @@ def combined(
     if structure not in checked:
       checked.add(structure)
       _check(each, trial, columns)
-
-  def all_of_them(trial, params, world, key):
-    values: dict[str, Any] = {}
-    for probe in each.values():
-      values.update(probe(trial, params, world, key))
-    return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
-
-  return all_of_them
+  return Probes(each)
 
 
 def value_names(probe: Probe | None, trial: Trial) -> list[str]:

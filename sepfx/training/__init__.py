@@ -19,7 +19,7 @@ from sepfx.training.risks import (
 )
 from sepfx.training.settings import with_setting
 from sepfx.training.states import Outcome, Report, Seeds, State, World, select
-from sepfx.training.trials import Probe, Trial, probe_key
+from sepfx.training.trials import Probe, Probes, Trial, probe_key
 
 __all__ = [
   "ERM",
@@ -31,6 +31,7 @@ __all__ = [
   "Outcome",
   "Passage",
   "Probe",
+  "Probes",
   "Report",
   "Seeds",
   "State",

@@ -386,6 +386,25 @@ class Trial(abc.ABC):
 Probe = Callable[[Trial, Any, World, PRNGKeyArray], Mapping[str, Array]]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Probes:
+  """Several probes as one.
+
+  Attributes:
+    each: by its name; no two give a value of one name.
+  """
+
+  each: Mapping[str, Probe]
+
+  def __call__(
+    self, trial: Trial, params: Any, world: World, key: PRNGKeyArray
+  ) -> dict[str, Array]:
+    values: dict[str, Any] = {}
+    for probe in self.each.values():
+      values.update(probe(trial, params, world, key))
+    return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
+
+
 def probe_key(seeds: Seeds) -> PRNGKeyArray:
   """The key that a trial's probes get: none of those that its training uses."""
   return jax.random.fold_in(seeds.trial, 0x70726F62)
