@@ -423,6 +423,9 @@ def test_what_is_cut_or_damaged_of_an_unfinished_run_is_left_out(stopped):
     path.write_text(text[:end])
     records = sepfx.load(stopped)
     assert (records.missing, len(records.table)) == (2, 4)
+  path.write_text("".join(text.splitlines(keepends=True)[:2]))  # in the first trial
+  records = sepfx.load(stopped)
+  assert (records.missing, len(records.table)) == (4, 0)
   path.write_text(text)
   (file,) = stopped.glob("checkpoints/*model=f*.npy")
   file.write_bytes(b"")

@@ -22,6 +22,11 @@ from tests.own_task import Dense, Side
     (lambda: sepfx.Online(batch_size="8"), "batch_size", 8),
     (lambda: sepfx.Online(thresholds="0.7"), "thresholds", (0.7,)),
     (lambda: sepfx.Online(thresholds=["0.7", 0.5]), "thresholds", (0.7, 0.5)),
+    (
+      lambda: sepfx.Online(thresholds=(own for own in (0.5, 0.7))),
+      "thresholds",
+      (0.7, 0.5),
+    ),
     (lambda: sepfx.Online(screen="false"), "screen", False),
     (lambda: sepfx.Online(num_test=np.int64(7)), "num_test", 7),
     (lambda: sepfx.ERM(max_steps=1e3, sample_size="20"), "max_steps", 1000),

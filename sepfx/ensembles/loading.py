@@ -147,7 +147,8 @@ def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
       probes[urllib.parse.unquote(file.stem)] = values
   found = _Found(types, [], {}, None)
   heads = []
-  for name, (first, rows) in _grouped(path / TRIALS, lines, types).items():
+  least = _thresholds(config.get("settings", {}))
+  for name, (first, rows) in _grouped(path / TRIALS, lines, types, least).items():
     curve = latest.get(name, curves.get(name))
     if curve is None:
       continue
@@ -167,12 +168,25 @@ def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
   return found._replace(probes=probe_table(heads, types))
 
 
+def _thresholds(settings: Mapping[str, Any]) -> int:
+  """How many thresholds settings have; 0 where they do not say."""
+  protocol = settings.get("protocol", settings)
+  own = protocol.get("thresholds") if isinstance(protocol, Mapping) else None
+  return len({*own}) if isinstance(own, list) else 0
+
+
 def _grouped(
-  path: pathlib.Path, lines: Sequence[Sequence[str]], types: Columns
+  path: pathlib.Path, lines: Sequence[Sequence[str]], types: Columns, least: int
 ) -> dict[str, tuple[int, list[tuple]]]:
   """Rows of trials as they were appended, with the line that each trial's begin at.
 
   A trial that ran again has its latest rows last. The last trial may have been cut short.
+
+  Args:
+    path: of the file.
+    lines: as fields of text.
+    types: of the columns.
+    least: rows that a whole trial has, or more.
   """
   groups: list[tuple[str, int, list[tuple]]] = []
   columns = list(types)
@@ -186,7 +200,7 @@ def _grouped(
     else:
       groups.append((name, number, [row]))
   most = max((len(rows) for _, _, rows in groups), default=0)
-  if groups and len(groups[-1][2]) < most:
+  if groups and len(groups[-1][2]) < max(most, least):
     groups.pop()
   found: dict[str, tuple[int, list[tuple]]] = {}
   for name, first, rows in groups:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -80,6 +80,8 @@ class Online:
     takes = "several, such as (0.7,)"
     several = isinstance(self.thresholds, Iterable)
     require(several, "thresholds", self.thresholds, takes)
+    if isinstance(self.thresholds, Iterator):
+      object.__setattr__(self, "thresholds", tuple(self.thresholds))
     kinds.settle(self)
     require(len(self.thresholds) > 0, "thresholds", self.thresholds, "at least one")
     for threshold in self.thresholds:
