@@ -77,6 +77,9 @@ EQUIVALENT = {
   "cc62ed73": "other steps to the same maximum",
   "b1af15e6": "one cell alone is as likely by itself as together with itself",
   "78840b59": "from 0 to 1 both tails give the same number, up to rounding",
+  "cb54e422": "shapes depend on no key",
+  "4082d83e": "one step fewer of at most thirty: it has converged long before",
+  "2975aca3": "another start of the steps to the same maximum",
   "c9752eb9": "where the diagonal is not far above 1e-12, so is the slope, and no step",
 }
 

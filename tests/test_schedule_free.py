@@ -69,7 +69,6 @@ def weight(trial, params, world, key):
   return {"weight": params["Dense_0"]["kernel"][0, 0]}
 
 
-@pytest.mark.slow
 def test_what_is_recorded_is_of_those_weights():
   """Against a loop over optax's own functions."""
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), FREE)
