@@ -8,7 +8,7 @@ import pytest
 import sepfx
 from sepfx.ensembles import Records, cells
 from sepfx.errors import InvalidSetting
-from tests import own_task, test_success
+from tests import own_task, test_modes, test_success
 from tests.test_analysis import as_records
 
 PROTOCOL = {"batch_size": 10, "check_every": 10, "max_samples": 10**6}
@@ -166,6 +166,14 @@ def test_an_axis_called_like_a_result_is_refused(name):
     sepfx.measure(own(), own_task.Dense(), 4, axes={name: [0.5, 1.0]})
 
 
+def test_the_threshold_of_a_fixed_sample_may_be_an_axis():
+  plan = test_modes.planned(
+    own_task.Side(), own_task.Dense(), 4, protocol=sepfx.ERM(),
+    axes={"threshold": [0.1, 0.2]},
+  )  # fmt: skip
+  assert [cell.coordinates["threshold"] for cell in plan.cells] == [0.1, 0.2]
+
+
 def test_names_of_all_results_are_refused(records):
   results = set()
   for own in (records, test_success.records_of()):
@@ -178,7 +186,7 @@ def test_names_of_all_results_are_refused(records):
       found.left_out,
     ):
       results |= {name for row in rows for name in row} - set(own.coordinates)
-  assert results <= cells._OF_SUMMARIES
+  assert results - {"threshold"} <= cells._OF_SUMMARIES
   assert {"mean", "fraction", "c", "ratio", "why"} <= results
 
 

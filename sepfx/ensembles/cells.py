@@ -24,14 +24,15 @@ from sepfx.training import Seeds, Trial
 _MOST_LETTERS = 220
 
 # Columns of rows of summaries (`sepfx.summarise`) that are no coordinates. An axis of
-# such a name would be hidden by one, or hide it.
+# such a name would be hidden by one, or hide it. `threshold` is a column of trials where
+# there are several.
 _OF_SUMMARIES = frozenset(
   (
     "against", "at_most", "bound", "budget", "c", "censored", "coarse", "diverged",
     "error", "fraction", "grid_error", "high", "largest", "log_spread", "low",
     "mean", "median", "median_high", "median_low", "of", "on_grid", "over", "pairs",
     "ratio", "reached", "recorded", "resolution", "restricted", "series", "size",
-    "slow", "smallest", "threshold", "trials", "what", "why",
+    "slow", "smallest", "trials", "what", "why",
   )
 )  # fmt: skip
 
