@@ -43,15 +43,10 @@ def typeset(axis: str) -> str:
 def telling_apart(records: Records) -> tuple[str, ...]:
   """The coordinates without budgets; all of them where budgets alone tell some apart."""
   without = tuple(name for name in records.coordinates if name not in BUDGETS)
-  cells = {tuple(records.table[list(records.coordinates)][k]) for k in _firsts(records)}
-  fewer = {tuple(records.table[list(without)][k]) for k in _firsts(records)}
+  cells, fewer = (
+    np.unique(records.table[list(names)]) for names in (records.coordinates, without)
+  )
   return without if len(fewer) == len(cells) else records.coordinates
-
-
-def _firsts(records: Records) -> np.ndarray:
-  """A row of each cell."""
-  _, first = np.unique(records.table[list(records.coordinates)], return_index=True)
-  return first
 
 
 def series(records: Records, against: Collection[str]) -> np.ndarray:
