@@ -202,7 +202,11 @@ for ((attempt = 1; attempt <= launches; attempt++)); do
   if install; then
     if [[ ! $dry_run ]]; then
       set -m # a group of processes of its own
-      while sleep "$fetch_every"; do fetch || true; done >/dev/null 2>&1 3>&- &
+      {
+        # The signal reaches a copy too: with a trap, this waits until the copy has ended.
+        trap exit TERM
+        while sleep "$fetch_every"; do fetch || true; done
+      } >/dev/null 2>&1 3>&- &
       fetching=$!
       set +m
     fi

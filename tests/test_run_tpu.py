@@ -212,6 +212,7 @@ def test_no_copy_of_results_outlives_it(tmp_path):
   slow = """
     if [[ "$*" == *probe:sepfx-run\\ * && ! -e copying ]]; then
       echo $$ > copying
+      trap "sleep 1; exit 1" TERM # ends in its own time
       sleep 50
     fi"""
   gcloud = GCLOUD.replace('case "$4" in', f'{slow}\ncase "$4" in', 1)
