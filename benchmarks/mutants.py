@@ -66,6 +66,8 @@ _CORE = {
   "sepfx/analysis/bounded.py": ("passages", "analysis"),
   "sepfx/analysis/scaling.py": ("passages", "analysis"),
 }  # fmt: skip
+# The whole default selection, but for tests that pack a git repository: the copy is none.
+_WHOLE = ("--ignore=tests/test_run_tpu.py",)
 _LEFT_OUT = (".*", "runs", "_site", "build", "*.egg-info", "__pycache__")
 
 # Mutants that no test can tell from the original, and why.
@@ -284,7 +286,7 @@ class _Copy:
     likely = _CORE.get(mutant.path, ("golden_trials",))
     files = [f"tests/test_{name}.py" for name in likely]
     first = ("--numprocesses=0", *(own for own in files if (self.root / own).exists()))
-    for selection in (first, ()):
+    for selection in (first, _WHOLE):
       if selection not in self._passed:
         failed = self._first_failure(selection)
         if failed:

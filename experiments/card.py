@@ -19,8 +19,7 @@ from .settings import fields as fields_of
 _FLAGS = ("lanes", "probes", "keep_weights", "beside", "classes", "against")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 _OF_JAX = (
-  "jax_debug_nans", "jax_default_matmul_precision", "jax_default_prng_impl",
-  "jax_threefry_partitionable",
+  "jax_debug_nans", "jax_default_prng_impl", "jax_threefry_partitionable",
 )  # fmt: skip
 
 

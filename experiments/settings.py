@@ -57,6 +57,11 @@ class Common:
   init_scale: float | None = setting(
     None, "Factor of all initial parameters; none for none."
   )
+  matmul_precision: str = setting(
+    "float32",
+    "In which accelerators multiply matrices: float32 as PyTorch does and CPUs do, "
+    "tensorfloat32 or bfloat16.",
+  )
   seed: int = setting(0, "Seed of everything random.", kind="fixed")
 
 

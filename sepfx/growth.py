@@ -58,7 +58,9 @@ def fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
   fixed = {name: own for name, own in settings.items() if name not in _GROWING}
   own = settings.get("protocol")
   if isinstance(own, Mapping):
-    fixed["protocol"] = {name: own[name] for name in own if name not in _BUDGETS}
+    kept = {name: own[name] for name in own if name not in _BUDGETS}
+    # Earlier versions did not note it. It was this, if not of accelerators.
+    fixed["protocol"] = {"matmul_precision": "float32", **kept}
   return fixed
 
 

@@ -1,9 +1,11 @@
 """The settings of JAX that decide in which numbers trials are computed.
 
 Trials are computed in 32 bits, whatever `jax_enable_x64` is around them: with 64 they
-would draw other numbers. JAX's settings are of a thread where a context manager has set
-them, and else of the process. Those that trials need go with them into the threads that
-compile and measure.
+would draw other numbers. Accelerators multiply matrices of float32 in fewer bits unless
+they are told not to: trials tell them what their protocol says, and what is exact by
+nature is `exact`. JAX's settings are of a thread where a context manager has set them,
+and else of the process. Those that trials need go with them into the threads that compile
+and measure.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import jax
 
@@ -26,10 +28,22 @@ _OF_A_THREAD: dict[str, Callable[[Any], contextlib.AbstractContextManager]] = {
 }
 
 
+# In what accelerators multiply matrices of float32. CPUs do in float32 whatever is asked
+# for, GPUs of NVIDIA in TF32 also where bfloat16 is.
+MatmulPrecision = Literal["float32", "tensorfloat32", "bfloat16"]
+
+
+@contextlib.contextmanager
+def exact() -> Iterator[None]:
+  """Within it products of float32 are float32's on any device; also a decorator."""
+  with jax.default_matmul_precision("float32"):
+    yield
+
+
 @contextlib.contextmanager
 def single() -> Iterator[None]:
-  """Within it this thread computes in 32 bits; also a decorator."""
-  with jax.enable_x64(False):
+  """Within it this thread computes in 32 bits and is `exact`; also a decorator."""
+  with jax.enable_x64(False), exact():
     yield
 
 

@@ -31,7 +31,7 @@ import hypothesis
 import jaxtyping
 import pytest
 
-from tests import arrays
+from tests import arrays, tf32
 
 # Before any of these is imported.
 jaxtyping.install_import_hook(
@@ -50,6 +50,24 @@ hypothesis.settings.register_profile(
   "sepfx", deadline=None, derandomize=True, max_examples=5
 )
 hypothesis.settings.load_profile("sepfx")
+
+
+def pytest_addoption(parser):
+  parser.addoption("--tf32", action="store_true", help="round products as GPUs do")
+
+
+def pytest_configure(config):
+  if config.getoption("--tf32"):
+    tf32.install()
+
+
+@pytest.fixture
+def exact():
+  """For digits of models used alone, whose products are what JAX's default makes them."""
+  from sepfx import precision  # not before its modules can be checked
+
+  with precision.exact():
+    yield
 
 
 @pytest.fixture

@@ -212,6 +212,7 @@ class FreshPrompts:
   thresholds: tuple
   max_samples: int
 
+  @jax.default_matmul_precision("float32")
   def run(self, trial_key, task_key):
     """Returns the test losses, and the samples at each first passage (None for none)."""
     weights_key, data_key, test_key, _ = jax.random.split(trial_key, 4)
@@ -257,6 +258,7 @@ class FixedSample:
   threshold: float
   max_steps: int
 
+  @jax.default_matmul_precision("float32")
   def run(self, trial_key, task_key):
     """Returns the curve and the steps at which the test error was first below (or None).
 

@@ -14,6 +14,8 @@ from sepfx.errors import InvalidSetting
 from sepfx.models import ClsAttention, InputMap
 from sepfx.models.cls_attention import near_orthonormal
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 CASES = [
   (kind, length, subset, vector)
   for kind in ("deterministic", "trainable", "bag")

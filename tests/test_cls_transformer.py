@@ -13,6 +13,8 @@ import scipy.special
 from sepfx.errors import InvalidSetting
 from sepfx.models import ClsTransformer
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 
 def draw(module, n, length, seed=0):
   """Bits and parameters, none of which is zero."""

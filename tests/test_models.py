@@ -35,6 +35,8 @@ from sepfx.models.residual_rnn import lipschitz_factor, project
 from sepfx.models.transformer import Layer, _each, _joined, _Separate
 from sepfx.tasks import QSTR, SparseBoolean
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 
 def fitted(module, n, length, d_in, seed=0):
   """Inputs, outputs and parameters, none of which is zero."""

@@ -289,7 +289,7 @@ def test_a_live_run_locks_its_directory_and_a_dead_one_does_not(tmp_path):
     directory.begin(SETTINGS, {})
     starts = json.loads((tmp_path / "run/config.json").read_text())["starts"]
   assert len(starts) == 2
-  wanted = {"versions", "devices", "revision", "time", "matmul_precision"}
+  wanted = {"versions", "devices", "revision", "time"}
   assert wanted <= set(starts[0])
 
 
@@ -327,42 +327,28 @@ def test_a_digest_of_source_is_of_every_module(tmp_path):
 COLUMNS = {"task": "str", "samples": "int", "outcome": "str"}
 
 
-def start_of(devices, precision):
-  """What a start leaves in config.json of what it ran on."""
-  return {"devices": devices, "matmul_precision": precision}
+GPUS, TPUS = ["gpu:NVIDIA H100"] * 8, ["tpu:TPU v4"]
 
 
 @pytest.mark.parametrize(
   ("starts", "words"),
   [
-    ([start_of(["cpu:cpu"], "default")], []),
-    ([start_of(["cpu:cpu"] * 64, "default")], []),  # another number of them
-    ([{}], []),  # of a version that did not say
-    (
-      [start_of(["gpu:NVIDIA H100"] * 8, "default")],
-      ["begun with devices of kind gpu:NVIDIA H100 (now cpu:cpu)"],
-    ),
-    (
-      [start_of(["cpu:cpu"], "bfloat16")],
-      ["begun with matmul precision bfloat16 (now default)"],
-    ),
+    ([["cpu:cpu"]], []),
+    ([["cpu:cpu"] * 64], []),  # another number of them
+    ([None], []),  # of a version that did not say
+    ([GPUS], ["begun with devices of kind gpu:NVIDIA H100 (now cpu:cpu)"]),
     # Trials of all starts may stand there.
     (
-      [start_of(["cpu:cpu"], "default"), start_of(["tpu:TPU v4"], "high"), {}],
-      [
-        "begun with devices of kind cpu:cpu, then tpu:TPU v4 (now cpu:cpu)",
-        "begun with matmul precision default, then high (now default)",
-      ],
+      [["cpu:cpu"], TPUS, None],
+      ["begun with devices of kind cpu:cpu, then tpu:TPU v4 (now cpu:cpu)"],
     ),
   ],
 )
-def test_other_devices_and_another_precision_are_named(tmp_path, starts, words):
+def test_other_devices_are_named(tmp_path, starts, words):
   with RunDirectory(tmp_path) as directory:
     directory.begin(SETTINGS, COLUMNS)
     (own,) = directory.stored["starts"]
-    for name in ("devices", "matmul_precision"):
-      own.pop(name)
-    directory.stored["starts"] = [{**own, **start} for start in starts]
+    directory.stored["starts"] = [{**own, "devices": devices} for devices in starts]
     with warnings.catch_warnings(record=True) as heard:
       warnings.simplefilter("always")
       directory.begin(SETTINGS, COLUMNS)
@@ -371,18 +357,45 @@ def test_other_devices_and_another_precision_are_named(tmp_path, starts, words):
   assert all(word in text for word, text in zip(words, said, strict=True))
 
 
-def test_devices_and_precision_are_those_of_the_call(tmp_path):
-  with RunDirectory(tmp_path) as directory, jax.default_matmul_precision("highest"):
+@pytest.mark.parametrize(
+  ("devices", "noted", "refused"),
+  [
+    (["cpu:cpu"], "default", False),
+    (["cpu:cpu"], "bfloat16", False),  # CPUs do not look at it
+    (None, "default", False),
+    (GPUS, "highest", False),
+    (GPUS, "default", True),
+    (TPUS, "high", True),
+  ],
+)
+@pytest.mark.filterwarnings("ignore:.*begun with devices")
+def test_trials_of_accelerators_that_were_not_of_float32(
+  tmp_path, devices, noted, refused
+):
+  """Versions before `matmul_precision` noted JAX's own setting at each start."""
+  with RunDirectory(tmp_path) as directory:
+    directory.begin(SETTINGS, COLUMNS)
+    before = {"devices": devices, "matmul_precision": noted}
+    directory.stored["starts"][0].update(before)
+    if not refused:
+      directory.begin(SETTINGS, COLUMNS)
+      return
+    with pytest.raises(InvalidSetting, match=rf"matmul precision \({noted}\)"):
+      directory.begin(SETTINGS, COLUMNS)
+    directory.begin(SETTINGS, {})  # nothing is trained
+
+
+def test_devices_are_those_of_the_call(tmp_path):
+  with RunDirectory(tmp_path) as directory:
     directory.begin(SETTINGS, COLUMNS, devices=jax.devices()[:1])
   (start,) = json.loads((tmp_path / "config.json").read_text())["starts"]
   assert start["devices"] == ["cpu:cpu"]
-  assert start["matmul_precision"] == "highest"
 
 
 def test_a_report_is_written_anew_and_does_not_warn(tmp_path):
   with RunDirectory(tmp_path) as directory:
     directory.begin(SETTINGS, {})
-    directory.stored["starts"][0]["matmul_precision"] = "bfloat16"
+    directory.stored["starts"][0]["devices"] = GPUS
     with warnings.catch_warnings():
       warnings.simplefilter("error")
       directory.begin(SETTINGS, {})

@@ -38,6 +38,8 @@ from sepfx.models.linear_recurrences import (
 from sepfx.tasks import QSTR, SparseBoolean
 from tests.test_models import fitted, noted, relu, shapes, sigmoid, softmax
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 
 def close(y, expected):
   """Equal to 1e-5 of the largest."""

@@ -63,6 +63,7 @@ def kept(tmp_path):
   return tmp_path, name, inputs, params
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_file_is_read_without_sepfx(kept):
   directory, name, inputs, params = kept
   file = directory / "weights/task=qstr/model=m/length=3/trial=0.safetensors"

@@ -13,6 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sepfx import precision
 from sepfx.analysis.flatness_bounds import SIGMAS, bounds, covering_bound
 from sepfx.constructions import flat_transformer
 from sepfx.constructions.fourier import FlatConstruction
@@ -46,6 +47,7 @@ def construction_of(task: FourierSparse, planted: Spectrum) -> FlatConstruction:
   return flat_transformer(sets, c[used], convention=task.convention)
 
 
+@precision.exact()
 def compare(
   cell: Cell, seed: int, trial: int, params: Any
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sepfx import precision
 from sepfx.constructions.fourier import trapezoids
 from sepfx.errors import require
 from sepfx.models.flat_transformer import FlatTransformer
@@ -55,6 +56,7 @@ class ChainConstruction:
     places = jnp.broadcast_to(own, (n, *own.shape))
     return jnp.concatenate([places, written[..., None].astype(own.dtype)], axis=-1)
 
+  @precision.exact()
   def step(self, written: Int[Array, "n S"]) -> Float[Array, " n"]:
     """Returns the output at the last token."""
     return jnp.asarray(self.model.apply({"params": self.params}, self.tokens(written)))

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Real
 
+from sepfx import precision
 from sepfx.errors import require
 from sepfx.models.flat_transformer import FlatTransformer
 from sepfx.tasks.fourier import Convention
@@ -55,6 +56,7 @@ class FlatConstruction:
     positions = jnp.broadcast_to(self.positions, (n, *self.positions.shape))
     return jnp.concatenate([positions, own[..., None].astype(positions.dtype)], axis=-1)
 
+  @precision.exact()
   def __call__(self, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
     """Returns the outputs."""
     return jnp.asarray(self.model.apply({"params": self.params}, self.tokens(bits)))
@@ -238,6 +240,7 @@ def rescaled(construction: FlatConstruction) -> FlatConstruction:
   return dataclasses.replace(construction, params=params)
 
 
+@precision.exact()
 def attenuated(
   construction: FlatConstruction, bits: Int[np.ndarray, "n T"]
 ) -> FlatConstruction:

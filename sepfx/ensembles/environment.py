@@ -20,7 +20,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sepfx")
 
 
 def environment(devices: Sequence[jax.Device] | None = None) -> dict[str, Any]:
-  """What a run ran on: versions, devices, matmul precision, source revision, time.
+  """What a run ran on: versions, devices, source revision, time.
 
   Args:
     devices: where it runs; None for all of the default platform.
@@ -35,10 +35,6 @@ def environment(devices: Sequence[jax.Device] | None = None) -> dict[str, Any]:
     "arguments": sys.argv[1:],
     "versions": versions,
     "devices": [f"{device.platform}:{device.device_kind}" for device in used],
-    # Accelerators multiply with fewer bits by default.
-    "matmul_precision": (
-      jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
-    ),
     "revision": _source_revision(),
   }
 

@@ -35,6 +35,9 @@ _LOCK = ".lock"
 # Begins the name of a file that stands in a directory for the moment in which several
 # processes look whether they share it.
 SHARED = ".here-"
+# Kinds of devices that multiply matrices of float32 as such, whatever JAX says; "" is not
+# known.
+_CPUS = {"", "cpu:cpu"}
 # A disk's, not the user's: the same command goes on when it is mended.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # 1 had no types of columns; lists stood for the settings that a grid runs over, only.
@@ -193,13 +196,18 @@ class RunDirectory:
       of_cells: further entries, of cells, of the code that they run and of how models
         are told whether they learn; None if nothing is trained.
       devices: where it runs; None for all of the default platform.
+
+    Raises:
+      InvalidSetting: if an earlier version left trials there that an accelerator computed
+        with another matmul precision than settings have a name for.
     """
     starts = list(self.stored["starts"]) if self.stored else []
     here = environment(devices)
     if starts:
       self._warn_of_changes(starts[-1], here)
     if columns:  # else nothing is trained, and all is written anew
-      self._warn_of_other_rounding(starts, here)
+      self._check_rounding(starts)
+      self._warn_of_other_devices(starts, here)
     self.stored = {
       "layout": LAYOUT,
       "settings": dict(settings),
@@ -249,24 +257,32 @@ class RunDirectory:
         stacklevel=4,
       )
 
-  def _warn_of_other_rounding(self, starts: Sequence[dict], here: dict) -> None:
-    """Says if some trials here may have been run on other devices, or otherwise rounded.
+  def _warn_of_other_devices(self, starts: Sequence[dict], here: dict) -> None:
+    """Says if some trials here may have been run on devices that round otherwise.
 
     All starts count, since all may have left trials. Devices of one kind round alike,
     however many there are.
     """
-    for name, value_of in (
-      ("devices of kind", _kind),
-      ("matmul precision", lambda start: start.get("matmul_precision")),
-    ):
-      there = dict.fromkeys(str(own) for own in map(value_of, starts) if own)
-      now = str(value_of(here))
-      if set(there) - {now}:
-        warnings.warn(
-          f"{self.path} was begun with {name} {', then '.join(there)} (now {now}): its "
-          "trials round differently, and so differ in their counts",
-          stacklevel=4,
-        )
+    there = dict.fromkeys(own for own in map(_kind, starts) if own)
+    now = _kind(here)
+    if set(there) - {now}:
+      warnings.warn(
+        f"{self.path} was begun with devices of kind {', then '.join(there)} (now {now})"
+        ": its trials round differently, and so differ in their counts",
+        stacklevel=4,
+      )
+
+  def _check_rounding(self, starts: Sequence[dict]) -> None:
+    """Refuses trials that were not computed as today's settings say.
+
+    Versions without `matmul_precision` left that to JAX, and noted the setting of it.
+    """
+    for start in starts:
+      noted = start.get("matmul_precision", "float32")
+      if noted not in ("float32", "highest") and set(_kind(start).split(" and ")) - _CPUS:
+        takes = f"an empty directory: JAX's own matmul precision ({noted}) was used for "
+        takes += f"trials here, on {_kind(start)}; sepfx.load reads them"
+        raise InvalidSetting("output_dir", str(self.path), takes)
 
 
 def _kind(start: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from sepfx import precision
 from sepfx.errors import require
 from sepfx.models.network import Network, check_inputs
 
@@ -26,7 +27,6 @@ _CHUNK = 1000
 # A head whose scores span more than this part of a float's exponents underflows for
 # inputs that have only its lowest scores.
 _EXPONENTS = 0.7
-_EXACT = jax.lax.Precision.HIGHEST  # accelerators' default has ten bits
 
 
 class _Block(Network):
@@ -95,10 +95,10 @@ class _Block(Network):
     self, vocabulary: Float[Array, "V d"]
   ) -> tuple[Float[Array, "V H"], Float[Array, "V H e"]]:
     """The last vector's scores of all vectors, and their values; without dropout."""
-    normed = self._affine(self.standardise(vocabulary))
-    probe = jnp.einsum("he,dhe->hd", self._query(normed[-1]), self.key_kernel)
-    scores = jnp.einsum("vd,hd->vh", normed, probe, precision=_EXACT)
-    return scores, self._value(normed)
+    with precision.exact():
+      normed = self._affine(self.standardise(vocabulary))
+      probe = jnp.einsum("he,dhe->hd", self._query(normed[-1]), self.key_kernel)
+      return jnp.einsum("vd,hd->vh", normed, probe), self._value(normed)
 
   def finish(
     self, rows: Float[Array, "*#n d"], heads: Float[Array, "*n H e"]
@@ -239,11 +239,8 @@ class ClsTransformer(Network):
 
     def by_table(part):
       rows = part.astype(table.dtype)
-      sums = (
-        jnp.dot(1 - rows, table[:length], precision=_EXACT)
-        + jnp.dot(rows, table[length:-1], precision=_EXACT)
-        + table[-1]
-      )
+      with precision.exact():
+        sums = (1 - rows) @ table[:length] + rows @ table[length:-1] + table[-1]
       heads = sums[:, : self.width].reshape(-1, *values.shape[1:])
       heads = heads / sums[:, self.width :, None]
       return module.apply(variables, vocabulary[-1], heads, method="_finished")

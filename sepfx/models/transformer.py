@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sepfx import precision
 from sepfx.errors import require_positive
 from sepfx.models.initializers import (
   Initializer,
@@ -225,6 +226,7 @@ def _joined(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n
   return joined(value, out, hidden)(heads)
 
 
+@precision.exact()
 def query_key_products(params, d_in: int) -> Float[Array, "H D D"]:
   """W_Q^T W_K of each head of a "separate" `Transformer`, biases left out.
 

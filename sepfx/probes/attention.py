@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sepfx import precision
 from sepfx.errors import InvalidSetting, require
 
 # Fresh inputs, and other places for the sets, that means are taken over.
@@ -45,6 +46,7 @@ def first_attention(model: Any, params: Any, bits: Array) -> Float[Array, "n R S
   return found[0].reshape(len(bits), -1, found[0].shape[-1])
 
 
+@precision.exact()
 def matched(weights: Float[Array, "n R S"], sets: Float[Array, "K T"]) -> Matched:
   """Finds the row of the largest overlap for each set.
 

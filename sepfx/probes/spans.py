@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sepfx import precision
 from sepfx.errors import require
 from sepfx.models import predict
 
@@ -40,6 +41,7 @@ def span(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   return {"span_share": jnp.sum(inside**2) / jnp.sum(kernel**2)}
 
 
+@precision.exact()
 def on_span(
   inputs: Float[Array, "n in"], kernel: Float[Array, "in units"]
 ) -> Float[Array, "in units"]:

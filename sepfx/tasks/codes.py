@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from sepfx import precision
 from sepfx.errors import require
 
 # Rejected candidates per code before a draw is given up. At the default
@@ -34,6 +35,7 @@ def incoherent_code_dim(length: int) -> int:
   return math.ceil(16 * math.log(length))
 
 
+@precision.exact()
 def draw_codes(
   key: PRNGKeyArray, kind: str, length: int, code_dim: int
 ) -> Float[Array, "N d_e"]:
@@ -79,6 +81,7 @@ def draw_codes(
   return jnp.where(found == length, signs / math.sqrt(code_dim), jnp.nan)
 
 
+@precision.exact()
 def coherence(codes: Float[Array, "N d_e"]) -> Float[Array, ""]:
   """Returns max_{i != j} |<omega_i, omega_j>| (Assumption 3 wants <= 1/2)."""
   gram = jnp.abs(codes @ codes.T)

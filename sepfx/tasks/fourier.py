@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from sepfx import kinds
+from sepfx import kinds, precision
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.tasks.boolean import boolean_function
@@ -50,6 +50,7 @@ class BitsAndValues(NamedTuple):
   labels: Float[Array, " n"]
 
 
+@precision.exact()
 def parities(bits: Int[Array, "n T"], sets: Float[Array, "K T"]) -> Float[Array, "n K"]:
   """chi_S(b) of n inputs and K sets: 1 or -1."""
   return 1.0 - 2.0 * ((bits @ sets.T) % 2)
@@ -213,6 +214,7 @@ class FourierSparse:
     bits = jax.random.bernoulli(key, 0.5, (num_samples, self.length)).astype(int)
     return BitsAndValues(bits, self.labels(planted, bits))
 
+  @precision.exact()
   def labels(self, planted: Spectrum, bits: Int[Array, "n T"]) -> Float[Array, " n"]:
     """Returns f."""
     if self.function not in ("random", "tiling"):

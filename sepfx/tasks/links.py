@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sepfx import kinds
+from sepfx import kinds, precision
 from sepfx.errors import require
 
 
@@ -27,6 +27,7 @@ class TwoLayer(NamedTuple):
   W: Float[Array, "m q*d"]
   b: Float[Array, " m"]
 
+  @precision.exact()
   def __call__(self, tokens: Float[Array, "*batch q d"]) -> Float[Array, "*batch"]:
     flat = tokens.reshape(*tokens.shape[:-2], -1)
     return jax.nn.relu(flat @ self.W.T + self.b) @ self.a

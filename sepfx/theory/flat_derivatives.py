@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sepfx import precision
 from sepfx.constructions.fourier import FlatConstruction
 from sepfx.errors import require
 
@@ -53,6 +54,7 @@ def softmax_jacobian(weights: Float[Array, "*n S"]) -> Float[Array, "*n S S"]:
   return each - weights[..., :, None] * weights[..., None, :]
 
 
+@precision.exact()
 def activations(built: FlatConstruction, bits: Int[Array, "n T"]) -> Activations:
   """Returns what a construction computes on the way.
 
@@ -72,6 +74,7 @@ def activations(built: FlatConstruction, bits: Int[Array, "n T"]) -> Activations
   return Activations(X, reads, hidden, slopes, Y, jax.nn.softmax(scores))
 
 
+@precision.exact()
 def gradients(
   built: FlatConstruction, bits: Int[Array, "n T"]
 ) -> dict[str, Float[Array, "n ..."]]:
@@ -105,6 +108,7 @@ def gradients(
   }
 
 
+@precision.exact()
 def surviving_blocks(
   built: FlatConstruction, bits: Int[Array, "n T"]
 ) -> dict[tuple[str, str], Float[Array, "n ..."]]:
@@ -135,6 +139,7 @@ def surviving_blocks(
   }
 
 
+@precision.exact()
 def theorem_11(
   built: FlatConstruction, bits: Int[Array, "n T"]
 ) -> dict[str, tuple[float, float]]:
@@ -173,6 +178,7 @@ def theorem_11(
   }
 
 
+@precision.exact()
 def theorem_14(built: FlatConstruction) -> dict[str, float]:
   """Bounds of the gradients' Euclidean norms, whatever the input, in our form.
 
@@ -198,6 +204,7 @@ def theorem_14(built: FlatConstruction) -> dict[str, float]:
   }
 
 
+@precision.exact()
 def appendix_k(built: FlatConstruction) -> dict[tuple[str, str], float]:
   """Bounds of the spectral norms of `surviving_blocks`, whatever the input, in our form.
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sepfx import precision
 from sepfx.errors import require
 from sepfx.tasks.fourier import all_bits, parities
 
@@ -40,6 +41,7 @@ def walsh_hadamard(values: Float[Array, " n"]) -> Float[Array, " n"]:
   return values / n
 
 
+@precision.exact()
 def spectrum(
   function: Callable[[Array], Array], length: int
 ) -> Float[Array, "2**{length}"]:
@@ -59,6 +61,7 @@ def spectrum(
   return walsh_hadamard(jax.lax.map(function, parts).reshape(-1))
 
 
+@precision.exact()
 def coefficients(
   key: PRNGKeyArray,
   function: Callable[[Array], Array],

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 from matfree import decomp, eig, stochtrace
 
+from sepfx import precision
 from sepfx.errors import require
 
 # Parameters -> a number.
@@ -32,9 +33,10 @@ def hessian_product(loss: Loss, params: Any) -> Callable[[Array], Array]:
   """Returns v -> H v for vectors as long as all parameters, H the loss's Hessian."""
   flat, unravel = ravel_pytree(params)
   gradient = jax.grad(lambda vector: loss(unravel(vector)))
-  return lambda vector: jax.jvp(gradient, (flat,), (vector,))[1]
+  return precision.exact()(lambda vector: jax.jvp(gradient, (flat,), (vector,))[1])
 
 
+@precision.exact()
 def hessian_trace(
   key: PRNGKeyArray, loss: Loss, params: Any, num_samples: int = 64
 ) -> Estimate:
@@ -57,6 +59,7 @@ def hessian_trace(
   return Estimate(*estimate(hessian_product(loss, params), key))
 
 
+@precision.exact()
 def gradient_trace(
   outputs: Callable[[Any, Any], Float[Array, ""]], params: Any, inputs: Any
 ) -> Float[Array, ""]:
@@ -77,6 +80,7 @@ def gradient_trace(
   return 2 * jnp.mean(jax.lax.map(squared_norm, inputs))
 
 
+@precision.exact()
 def leading_eigenvalues(
   key: PRNGKeyArray, loss: Loss, params: Any, num_matvecs: int = 30
 ) -> Float[Array, " num_matvecs"]:
@@ -97,6 +101,7 @@ def leading_eigenvalues(
   return jnp.sort(values)[::-1]
 
 
+@precision.exact()
 def spectral_density(
   key: PRNGKeyArray,
   loss: Loss,
@@ -132,6 +137,7 @@ def spectral_density(
   return jax.lax.map(one, jax.random.split(key, num_samples))
 
 
+@precision.exact()
 def perturbed(
   key: PRNGKeyArray,
   measure: Loss,

@@ -18,13 +18,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from sepfx import kinds
+from sepfx import kinds, precision
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
 from sepfx.training.orders import place_in_order
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World
-from sepfx.training.trials import Trial, check_options
+from sepfx.training.trials import Trial, at_its_precision, check_options
 
 _OPTIMIZER = adam_with_kernel_decay()
 
@@ -57,6 +57,8 @@ class ERM:
       model outputs for each: the trace of the squared loss's Hessian where that loss is
       0; None for none.
     init_scale: factor of all initial parameters; None for none.
+    matmul_precision: in which accelerators multiply matrices of float32 in the model:
+      "float32", "tensorfloat32" or "bfloat16". CPUs have float32 whatever is asked for.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -74,6 +76,7 @@ class ERM:
   l2: float | None = None
   gradient_penalty: float | None = None
   init_scale: float | None = None
+  matmul_precision: precision.MatmulPrecision = "float32"
 
   def __post_init__(self):
     kinds.settle(self)
@@ -212,6 +215,7 @@ class ERMTrial(Trial):
     unmeasured = jnp.zeros(self.protocol.num_checks)
     return self._curve(*(unmeasured,) * len(self._curve._fields)), ()
 
+  @precision.exact()
   def world(self, seeds: Seeds) -> World:
     _, data_key, test_key, dropout_key = self.split(seeds)
     sample_key, order_key = jax.random.split(data_key)
@@ -220,6 +224,7 @@ class ERMTrial(Trial):
     test = self.test_task.sample(test_key, planted, self.protocol.num_test)
     return World(planted, sample, test, Keys(order_key, dropout_key))
 
+  @precision.exact()
   def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """The whole sample, or the next part of it in this epoch's order.
 
@@ -234,6 +239,7 @@ class ERMTrial(Trial):
     chosen = place_in_order(key, place * size + jnp.arange(size), m)
     return jax.tree.map(lambda a: a[chosen], world.sample)
 
+  @at_its_precision
   def evaluate(self, state: State, world: World) -> State:
     """Measures on all held-out samples and, without dropout, on the training sample."""
 

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from sepfx import kinds
+from sepfx import kinds, precision
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import AdamW
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World, select
-from sepfx.training.trials import Trial, check_options
+from sepfx.training.trials import Trial, at_its_precision, check_options
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 _CHUNK = 125
@@ -60,6 +60,8 @@ class Online:
       model outputs for each: the trace of the squared loss's Hessian where that loss is
       0; None for none.
     init_scale: factor of all initial parameters; None for none.
+    matmul_precision: in which accelerators multiply matrices of float32 in the model:
+      "float32", "tensorfloat32" or "bfloat16". CPUs have float32 whatever is asked for.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -75,6 +77,7 @@ class Online:
   l2: float | None = None
   gradient_penalty: float | None = None
   init_scale: float | None = None
+  matmul_precision: precision.MatmulPrecision = "float32"
 
   def __post_init__(self):
     takes = "several, such as (0.7,)"
@@ -212,17 +215,20 @@ class OnlineTrial(Trial):
     errors = jnp.zeros(math.prod(self._chunks))
     return losses, Reference(errors, jnp.zeros(()), jnp.int32(0))
 
+  @precision.exact()
   def world(self, seeds: Seeds) -> World:
     _, data_key, test_key, dropout_key = self.split(seeds)
     planted = self.task.init(seeds.task)
     test = self.test_task.sample(test_key, planted, math.prod(self._chunks))
     return World(planted, None, test, Keys(data_key, dropout_key))
 
+  @precision.exact()
   def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """A fresh one."""
     key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)
 
+  @at_its_precision
   def evaluate(self, state: State, world: World) -> State:
     """Evaluates the test loss, in full unless the screen decides, and records it.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import flax.linen as nn
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import precision, specifications
 from sepfx.errors import require
 from sepfx.models import evaluate, evaluates_many, modes, predict, record_name
 from sepfx.tasks.objectives import Objective
@@ -29,6 +30,26 @@ from sepfx.training.states import Report, Seeds, State, World
 _CHUNK = 500
 # Tells the keys of the gradient penalty's signs from those of dropout.
 _SIGNS = 0x7369676E
+
+_Trial = TypeVar("_Trial", bound="Trial")
+_Arguments = ParamSpec("_Arguments")
+_Returned = TypeVar("_Returned")
+
+
+def at_its_precision(
+  method: Callable[Concatenate[_Trial, _Arguments], _Returned],
+) -> Callable[Concatenate[_Trial, _Arguments], _Returned]:
+  """A decorator of methods: matrices are multiplied as the trial's protocol says.
+
+  For what a model computes. Its initial weights and all samples are exact.
+  """
+
+  @functools.wraps(method)
+  def call(trial: _Trial, *arguments: _Arguments.args, **options: _Arguments.kwargs):
+    with jax.default_matmul_precision(trial.protocol.matmul_precision):
+      return method(trial, *arguments, **options)
+
+  return call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +101,14 @@ class Trial(abc.ABC):
     coordinates = self.coordinates
     coordinates["model"] = specifications.base(coordinates["model"])
     return "/".join(f"{key}={value}" for key, value in coordinates.items())
+
+  @property
+  def exact(self: _Trial) -> _Trial:
+    """The same, with matrices of float32 multiplied as such on any device."""
+    # Not by the constructor, which checks: fields may be tracers.
+    protocol = copy.copy(self.protocol)
+    object.__setattr__(protocol, "matmul_precision", "float32")
+    return dataclasses.replace(self, protocol=protocol)
 
   @property
   def mode(self) -> str:
@@ -170,6 +199,7 @@ class Trial(abc.ABC):
 
     return jax.eval_shape(draw, jax.random.key(0))
 
+  @precision.exact()
   def init(self, seeds: Seeds) -> State:
     """Returns the state before the first step."""
     weights_key, *_ = self.split(seeds)
@@ -245,6 +275,7 @@ class Trial(abc.ABC):
     """Trains to the next check and evaluates: the whole protocol is its iteration."""
     return self.evaluate(self.train(state, world, self.protocol.check_every), world)
 
+  @at_its_precision
   def loss(
     self, params: Any, sample: Any, world: World, key: PRNGKeyArray | None = None
   ) -> Float[Array, ""]:
@@ -282,6 +313,7 @@ class Trial(abc.ABC):
 
     return 2 * _squares(jax.grad(signed)(params))
 
+  @at_its_precision
   def errors(
     self, params: Any, task: Any, sample: Any, world: World
   ) -> Float[Array, " n"]:
@@ -299,6 +331,7 @@ class Trial(abc.ABC):
     outputs = evaluate(self.model, params, task.encode(world.planted, sample))
     return self.objective.error(outputs, sample.labels)
 
+  @at_its_precision
   def measured(
     self, params: Any, task: Any, sample: Any, world: World
   ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -322,6 +355,7 @@ class Trial(abc.ABC):
     last = both(jax.tree.map(lambda a: a[whole:], sample))
     return jax.tree.map(lambda *a: jnp.concatenate(a), parts, last)
 
+  @at_its_precision
   def train(self, state: State, world: World, num_steps: int | Int[Array, ""]) -> State:
     """Takes `num_steps` steps, each on the loss of a batch."""
     optimizer = self.protocol.optimizer
