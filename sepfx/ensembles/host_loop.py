@@ -6,19 +6,17 @@ Cells whose trials have one structure share a program, and so their trials share
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import jax
 
-from sepfx import cores, precision
+from sepfx import precision
 from sepfx.ensembles import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import Lanes
+from sepfx.ensembles.compiling import Compilations, number_of_workers
 from sepfx.ensembles.prober import Prober
 from sepfx.ensembles.programs import (
   Compiler,
@@ -33,10 +31,6 @@ from sepfx.ensembles.watchers import Keeper, Watcher
 from sepfx.errors import Interrupted, require
 from sepfx.training import Probe
 
-# Programs that are compiled while an earlier one runs.
-_COMPILING_AHEAD = 2
-# How often the loop looks up while it waits for a compilation.
-_POLL_SECONDS = 0.2
 # How often it looks which of several programs' dispatches is over.
 _LOOK_SECONDS = 0.002
 
@@ -123,20 +117,18 @@ class _Loop:
     self._watchers, self._keeper, self._stopping = watchers, keeper, stopping
     self._prober, self._keep_weights = prober, keep_weights
     self._measuring: list[Future[Result]] = []
-    self._uncompiled = iter(queues)
-    self._unopened: deque[tuple[Queue, Future[Lanes]]] = deque()
+    self._unopened = Compilations(queues, compiler, number_of_workers())
     self._open: list[OpenProgram] = []
     self._announced: Queue | None = None
 
   @precision.steps_in_single
   def results(self) -> Generator[Result, None, None]:
     """Runs to the end."""
-    workers = min(_COMPILING_AHEAD, cores.available())
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with self._unopened:
       try:
         while True:
-          self._compile_ahead(pool)
-          if not (self._open or self._unopened):
+          self._unopened.begin()
+          if not (self._open or self._unopened.next):
             break
           if not self._open:
             self._wait_for_program()
@@ -150,41 +142,30 @@ class _Loop:
             yield from self._collect()
         concurrent.futures.wait(self._measuring)
         yield from self._measured()
-        if self._open or self._unopened:
+        if self._open or self._unopened.next:
           raise Interrupted
       finally:
-        held_up = [
-          queue.example.cell
-          for queue, program in self._unopened
-          if not (program.cancel() or program.done())
-        ]
+        held_up = self._unopened.unfinished()
         for watcher in self._watchers if held_up else ():
           watcher.held_up(held_up)
         if self._prober is not None:
           self._prober.close()
 
-  def _compile_ahead(self, pool: ThreadPoolExecutor) -> None:
-    """Has the next programs compiled while earlier ones run."""
-    number = 1 + _COMPILING_AHEAD - len(self._unopened)
-    for queue in itertools.islice(self._uncompiled, number):
-      future = pool.submit(precision.carried(self._compiler), queue.example.cell)
-      self._unopened.append((queue, future))
-
   def _wait_for_program(self) -> None:
     """Waits a little for the next program: without it nothing can run."""
-    queue, program = self._unopened[0]
-    if queue is not self._announced:
+    queue = self._unopened.next
+    if queue is not None and queue is not self._announced:
       self._announced = queue
       for watcher in self._watchers:
         watcher.compiling(queue.example.cell)
-    concurrent.futures.wait([program], timeout=_POLL_SECONDS)
+    self._unopened.wait()
 
   def _agree(self) -> _Agreed:
     stop, save, not_ready, *num_steps = hosts.largest(
       [
         self._stopping(),
         self._keeper is not None and self._keeper.due(),
-        not (self._unopened and self._unopened[0][1].done()),
+        not self._unopened.ready,
         *(opened.num_steps for opened in self._open),
       ]
     )
@@ -209,9 +190,8 @@ class _Loop:
       owner = next((c for c in self._open if c.occupies(device)), None)
       if owner is None:
         owner = next((c for c in self._open if c.has_waiting), None)
-      if owner is None and self._unopened and open_next:
-        queue, program = self._unopened.popleft()
-        owner = OpenProgram(queue, program.result())
+      if owner is None and self._unopened.next and open_next:
+        owner = OpenProgram(*self._unopened.take())
         self._open.append(owner)
         open_next = False  # one a round: whether the next is, is agreed on then
       for job, step in owner.fill(device) if owner is not None else ():
