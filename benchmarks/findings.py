@@ -61,7 +61,6 @@ class Findings:
     about = self._about
     lines = [
       f"{about['num_devices']} x {about['devices'][0]}, JAX {about['versions']['jax']},",
-      f"matrix products at {about['matmul_precision']} precision,",
       f"{about['time']}, source {about['revision']}",
     ]
     for part, rows in self.rows.items():

@@ -159,6 +159,52 @@ def test_an_epoch_takes_every_sample_once():
   assert len(rows) == 30
 
 
+@pytest.mark.parametrize(("steps", "check_every"), [(3, 5), (67, 70), (100, 100)])
+def test_batches_that_are_drawn_together_are_those_of_each_step(steps, check_every):
+  """More steps than are drawn together, and no multiple of that."""
+  protocol = dataclasses.replace(PROTOCOL, batch_size=16, check_every=check_every)
+  trial = protocol.trial(TASK, TASK, Logistic())
+  world, state = trial.world(small.seeds(0)), trial.init(small.seeds(0))
+
+  @jax.jit
+  def plain(params, opt_state, step):
+    key = jax.random.fold_in(world.keys.dropout, step)
+    grads = jax.grad(trial.loss)(params, trial.batch(world, step), world, key)
+    updates, opt_state = protocol.optimizer.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+  own = state.params, state.opt_state
+  for step in range(steps):
+    own = plain(*own, jnp.int32(step))
+  found = jax.jit(trial.train)(state, world, steps)
+  chex.assert_trees_all_close(found.params, own[0], rtol=1e-4, atol=1e-6)
+
+
+def loops(jaxpr, depth=0):
+  """How deep in other loops each loop of a traced function is."""
+  for equation in jaxpr.eqns:
+    is_loop = equation.primitive.name in ("while", "scan")
+    if is_loop:
+      yield depth
+    for inner in jax.tree.leaves(
+      list(equation.params.values()), is_leaf=lambda own: hasattr(own, "eqns")
+    ):
+      inner = getattr(inner, "jaxpr", inner)
+      if hasattr(inner, "eqns"):
+        yield from loops(inner, depth + is_loop)
+
+
+def test_no_loop_runs_within_a_step():
+  """The rounds of an order are one loop for many steps, which runs beside theirs."""
+  trial = dataclasses.replace(PROTOCOL, batch_size=16).trial(TASK, TASK, Logistic())
+  shapes = trial.state_shapes(), jax.eval_shape(trial.world, small.seeds(0))
+  several = jax.tree.map(lambda a: jax.ShapeDtypeStruct((3, *a.shape), a.dtype), shapes)
+  for train, arguments in ((trial.train, shapes), (jax.vmap(trial.train), several)):
+    steps = jax.ShapeDtypeStruct(arguments[0].step.shape, jnp.int32)
+    traced = jax.make_jaxpr(train)(*arguments, steps)
+    assert sorted(loops(traced.jaxpr)) == [0, 1, 1]
+
+
 @pytest.mark.slow
 def test_dropout_is_drawn_anew_each_step_and_off_in_evaluation():
   dropping = dataclasses.replace(TRIAL, model=Logistic(dropout=0.5))

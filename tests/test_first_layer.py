@@ -35,6 +35,7 @@ def cell_of(*arguments):
   return cell
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("activation", ["gelu", "softplus", "relu"])
 def test_network_is_f_of_indices_and_w_x(activation):
   model = TokensFirst(token_dim=2, width=5, hidden_widths=(4,), activation=activation)

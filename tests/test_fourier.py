@@ -283,6 +283,7 @@ def plain_read_out(params, bits, model):
   return dense(norm(x[:, -1], "last_norm", params), params["read_out"])[:, 0]
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize(
   "fields",
   [

@@ -80,6 +80,7 @@ def test_number_of_parameters():
   assert sum(math.prod(a.shape) for a in jax.tree.leaves(shapes)) == 1109
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("layers", [1, 2])
 def test_read_out_transformer_sows_its_first_attention(layers):
   model = ReadOutTransformer(num_layers=layers, embedding_dim=None, mlp_width=5)
@@ -145,6 +146,7 @@ def constructed(sets, degree):
   return ChannelTransformer(mlp_width=degree, read_bits=False), params
 
 
+@pytest.mark.usefixtures("exact")
 def test_look_finds_what_was_put_there():
   model, params = constructed(SETS, 3)
   chi = np.prod(np.where(SETS[:, None] == 1, 1 - 2 * BITS, 1), axis=2).T

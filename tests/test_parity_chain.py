@@ -174,6 +174,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 def test_it_is_the_plain_transformer(fields):
   model = CausalTransformer(**fields)

@@ -190,6 +190,7 @@ def plain_score(trial, world, params, sample):
   return np.mean(scores)
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize(
   "num_test", [1201, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 500, 1000))]
 )

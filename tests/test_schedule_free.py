@@ -69,6 +69,7 @@ def weight(trial, params, world, key):
   return {"weight": params["Dense_0"]["kernel"][0, 0]}
 
 
+@pytest.mark.usefixtures("exact")
 def test_what_is_recorded_is_of_those_weights():
   """Against a loop over optax's own functions."""
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), FREE)

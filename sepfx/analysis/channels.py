@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from matplotlib.ticker import MaxNLocator
 
+from sepfx import precision
 from sepfx.analysis.looks import STYLES, columns, inches, points
 from sepfx.models import ChannelTransformer
 from sepfx.probes.attention import first_attention, matched
@@ -54,6 +55,7 @@ class Learned(NamedTuple):
   turns: int
 
 
+@precision.exact()
 def look(
   model: ChannelTransformer, params: Any, planted: Spectrum, bits: Int[Array, "n T"]
 ) -> Learned:

@@ -225,19 +225,32 @@ class ERMTrial(Trial):
     return World(planted, sample, test, Keys(order_key, dropout_key))
 
   @precision.exact()
-  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
+  def batch(
+    self, world: World, step: Int[Array, ""] | int, rows: Int[Array, " n"] | None = None
+  ) -> Any:
     """The whole sample, or the next part of it in this epoch's order.
 
     Where batches do not divide the sample, each epoch leaves out a few, others each
     time.
     """
-    m, size = self.protocol.sample_size, self.samples_a_step
-    if size == m:
+    if not self.draws_rows:
       return world.sample
-    epoch, place = step // (m // size), step % (m // size)
-    key = jax.random.fold_in(world.keys.data, epoch)
-    chosen = place_in_order(key, place * size + jnp.arange(size), m)
-    return jax.tree.map(lambda a: a[chosen], world.sample)
+    own = self.rows(world, jnp.asarray([step]))[0] if rows is None else rows
+    return jax.tree.map(lambda a: a[own], world.sample)
+
+  @property
+  def draws_rows(self) -> bool:
+    return self.samples_a_step < self.protocol.sample_size
+
+  def rows(self, world: World, steps: Int[Array, " s"]) -> Int[Array, "s n"]:
+    m, size = self.protocol.sample_size, self.samples_a_step
+
+    def of_step(step: Int[Array, ""]) -> Int[Array, " n"]:
+      epoch, place = step // (m // size), step % (m // size)
+      key = jax.random.fold_in(world.keys.data, epoch)
+      return place_in_order(key, place * size + jnp.arange(size), m)
+
+    return jax.vmap(of_step)(steps)
 
   @at_its_precision
   def evaluate(self, state: State, world: World) -> State:

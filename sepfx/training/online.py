@@ -223,8 +223,11 @@ class OnlineTrial(Trial):
     return World(planted, None, test, Keys(data_key, dropout_key))
 
   @precision.exact()
-  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
+  def batch(
+    self, world: World, step: Int[Array, ""] | int, rows: Int[Array, " n"] | None = None
+  ) -> Any:
     """A fresh one."""
+    del rows
     key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)
 

@@ -26,6 +26,8 @@ from sepfx.training.checks import check_model, check_optimizer
 from sepfx.training.optimizers import evaluation_weights
 from sepfx.training.states import Report, Seeds, State, World
 
+# Steps whose batches are drawn together, at most: their rows are held in memory.
+_STEPS_AHEAD = 64
 # Samples that a model is evaluated on at once, where it does not know a better way.
 _CHUNK = 500
 # Tells the keys of the gradient penalty's signs from those of dropout.
@@ -162,8 +164,30 @@ class Trial(abc.ABC):
     """Draws what stays fixed: planted parameters, samples."""
 
   @abc.abstractmethod
-  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
-    """Returns the sample that the step takes its gradient on."""
+  def batch(
+    self, world: World, step: Int[Array, ""] | int, rows: Int[Array, " n"] | None = None
+  ) -> Any:
+    """Returns the sample that the step takes its gradient on.
+
+    Args:
+      world: the trial's.
+      step: from 0.
+      rows: those of `rows`, if they are known already.
+    """
+
+  @property
+  def draws_rows(self) -> bool:
+    """Whether batches are parts of one fixed sample."""
+    return False
+
+  def rows(self, world: World, steps: Int[Array, " s"]) -> Int[Array, "s n"]:
+    """Returns of which rows of the sample the batches of some steps are made.
+
+    Args:
+      world: the trial's, under a protocol that draws rows.
+      steps: any.
+    """
+    raise TypeError(f"{type(self.protocol).__name__} draws no rows of a sample")
 
   @abc.abstractmethod
   def evaluate(self, state: State, world: World) -> State:
@@ -362,9 +386,9 @@ class Trial(abc.ABC):
     if isinstance(optimizer, optax.GradientTransformation):
       optimizer = optax.with_extra_args_support(optimizer)
 
-    def one_step(_, carry):
+    def one_step(carry, row=None):
       params, opt_state, step, diverged_at = carry
-      sample = self.batch(world, step)
+      sample = self.batch(world, step, row)
       key = jax.random.fold_in(world.keys.dropout, step)
 
       def gradient(params, _=None):  # for optimizers that take another one on the way
@@ -377,8 +401,20 @@ class Trial(abc.ABC):
       diverged_at = jnp.where(first_bad, step, diverged_at)
       return optax.apply_updates(params, updates), opt_state, step, diverged_at
 
+    # What one loop computes for many steps is not computed in each of them.
+    block = min(self.protocol.check_every, _STEPS_AHEAD)
+
+    def some_steps(k, carry):
+      rows = self.rows(world, carry[2] + jnp.arange(block))
+      number = jnp.minimum(block, num_steps - k * block)
+      return jax.lax.fori_loop(0, number, lambda j, own: one_step(own, rows[j]), carry)
+
     carry = (state.params, state.opt_state, state.step, state.diverged_at)
-    carry = jax.lax.fori_loop(0, num_steps, one_step, carry)
+    if self.draws_rows:
+      blocks = (num_steps + block - 1) // block
+      carry = jax.lax.fori_loop(0, blocks, some_steps, carry)
+    else:
+      carry = jax.lax.fori_loop(0, num_steps, lambda _, own: one_step(own), carry)
     params, opt_state, step, diverged_at = carry
     finite = jax.tree.reduce(
       jnp.logical_and,
