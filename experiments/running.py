@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import pathlib
 import signal
@@ -36,6 +37,11 @@ flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
 flags.DEFINE_integer("lanes", 0, "Trials that a device advances at once; 0 to choose.")
 flags.DEFINE_float(
   "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
+)
+flags.DEFINE_float(
+  "max_minutes",
+  None,
+  "Minutes after which the run stops, as SIGTERM stops it; the same command goes on.",
 )
 flags.DEFINE_list(
   "probes",
@@ -71,20 +77,36 @@ _SEEN_SECONDS = 15.0
 
 
 class Stop:
-  """Whether SIGTERM or SIGINT has asked this process to stop."""
+  """Whether SIGTERM, SIGINT or the time that a run may take has asked it to stop."""
 
-  def __init__(self) -> None:
-    self.requested = False
+  def __init__(self, seconds: float = math.inf) -> None:
+    """Listens from now on.
+
+    Args:
+      seconds: after which it is as if a signal had come.
+    """
+    self._asked = False
+    self._end = time.monotonic() + seconds
     for number in (signal.SIGTERM, signal.SIGINT):
-      signal.signal(number, self._ask)
+      signal.signal(number, self._on_signal)
 
-  def _ask(self, number: int, _: Any) -> None:
-    if self.requested and number == signal.SIGINT:
+  @property
+  def requested(self) -> bool:
+    """Whether to stop."""
+    if not self._asked and time.monotonic() >= self._end:
+      self._ask("the time is up, ")
+    return self._asked
+
+  def _on_signal(self, number: int, _: Any) -> None:
+    if self._asked and number == signal.SIGINT:
       outlets.say("\x1b[?25h")  # a progress bar hides the cursor
       os._exit(128 + number)
-    self.requested = True
+    self._ask()
+
+  def _ask(self, why: str = "") -> None:
+    self._asked = True
     keeping = "" if FLAGS.dry_run else ": keeping what is in progress"
-    outlets.say(f"stopping{keeping} (Ctrl-C again ends at once)")
+    outlets.say(f"{why}stopping{keeping} (Ctrl-C again ends at once)")
 
 
 def start(card: Mapping[str, str]) -> Stop:
@@ -117,6 +139,9 @@ def start(card: Mapping[str, str]) -> Stop:
   require(not (FLAGS.dry_run and FLAGS.distributed), "dry_run", True, takes)
   seconds = FLAGS.checkpoint_every_seconds
   require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
+  minutes = FLAGS.max_minutes
+  proper = minutes is None or 0 < minutes < math.inf
+  require(proper, "max_minutes", minutes, "a positive number")
   check_lanes(FLAGS.lanes)
   timeout = FLAGS.start_timeout
   require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
@@ -126,7 +151,7 @@ def start(card: Mapping[str, str]) -> Stop:
     hosts.join(
       FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, card, FLAGS.start_timeout
     )
-  return Stop()
+  return Stop(math.inf if minutes is None else 60 * minutes)
 
 
 def console() -> rich.console.Console:

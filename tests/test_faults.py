@@ -66,6 +66,23 @@ def await_checkpoint(directory, process, number=0):
 
 
 @pytest.mark.faults
+def test_slices_of_a_run_come_to_what_it_is_at_once(tmp_path, cache, lasting):
+  """Each of three seconds, from a directory that is carried along."""
+  place, slices = tmp_path / "run", 0
+  while True:
+    process = start(place, *LASTING, "--max_minutes=0.05", cache=cache)
+    code, errors = finish(process)
+    if code == 0:
+      break
+    assert code == 75
+    assert "the time is up, stopping" in errors
+    slices += 1
+    place = place.rename(tmp_path / f"carried_{slices}")
+  assert slices > 1
+  assert (place / "trials.csv").read_bytes() == lasting
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_a_run_and_the_same_command_goes_on(
   tmp_path, cache, lasting, number

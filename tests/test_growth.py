@@ -326,7 +326,7 @@ def test_a_run_that_was_stopped_while_it_grew_is_not_complete(tmp_path, monkeypa
   assert len(sepfx.load(tmp_path).names()) == 2
   with monkeypatch.context() as patched:
     patched.setattr(study.running.Stop, "requested", True, raising=False)
-    patched.setattr(study.running.Stop, "__init__", lambda self: None)
+    patched.setattr(study.running.Stop, "__init__", lambda self, _: None)
     with pytest.raises(Interrupted):
       run(tmp_path, *FIRST, "--token_dim=2,3")
   records = sepfx.load(tmp_path)

@@ -171,6 +171,7 @@ def test_bad_flags_are_refused(arguments, message):
       "process_id: got 2, takes 0 to 1",
     ),
     (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
+    (["--max_minutes=0"], "max_minutes: got 0.0, takes a positive number"),
     (["--start_timeout=0"], "start_timeout: got 0.0, takes a number of seconds"),
     (["--start_timeout=nan"], "start_timeout: got nan, takes a number of seconds"),
     (["--dry_run", "--distributed"], "dry_run: got True, takes one process"),

@@ -8,9 +8,11 @@ import time
 
 import pytest
 import rich.console
+from absl import flags
+from absl.testing import flagsaver
 
 import sepfx
-from experiments import rehearsing
+from experiments import rehearsing, running
 from sepfx.ensembles import Cell
 from sepfx.ensembles.progress import Progress
 from sepfx.errors import InvalidSetting
@@ -60,6 +62,23 @@ def test_a_dry_run_stops_while_it_compiles(monkeypatch, capfd):
     found.extend(rehearsing.stoppable(programs(), stop))
   forever.set()
   assert "stopped; nothing was run" in capfd.readouterr().err
+
+
+def test_time_that_is_up_stops_a_run_once(monkeypatch, capfd):
+  now = 100.0
+  monkeypatch.setattr(running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(running.time, "monotonic", lambda: now)
+  with flagsaver.flagsaver():
+    flags.FLAGS(["study"])
+    limited, free = running.Stop(60), running.Stop()
+    now = 159.9
+    assert not limited.requested
+    now = 160.0
+    assert [limited.requested, limited.requested, free.requested] == [True, True, False]
+  said = capfd.readouterr().err
+  assert said == (
+    "the time is up, stopping: keeping what is in progress (Ctrl-C again ends at once)\n"
+  )
 
 
 def test_a_dry_run_hands_on_what_it_finds_and_what_goes_wrong():
