@@ -77,6 +77,8 @@ fi
 for flag; do
   [[ $flag != --output_dir* && $flag != --distributed* ]] ||
     fail "$flag: set by this script (see --results and --shared_dir)"
+  # It would be launched again and again.
+  [[ $flag != --max_minutes* ]] || fail "$flag: not here, a VM runs to the end"
 done
 results=${results:-runs/$name}
 cd "$(dirname "$0")"

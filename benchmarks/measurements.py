@@ -21,6 +21,7 @@ from benchmarks.findings import Row
 from experiments import boolean_sample_complexity as boolean
 from experiments import parity, sample_complexity, study
 from sepfx.ensembles import load
+from sepfx.ensembles.compiling import number_of_workers
 
 Enough = Callable[[Clock], bool]
 
@@ -85,8 +86,8 @@ def boolean_grid(rows: Sequence[Row]) -> Row | None:
   compiling = np.mean([row["compile_seconds"] for row in timed_rows])
   return {
     "hours_at_most": device_ms * steps / 3.6e6,
-    # Two at a time, beside the trials if those take longer.
-    "compile_hours": float(compiling) * len(sizes) / 2 / 3600,
+    # Beside the trials if those take longer.
+    "compile_hours": float(compiling) * len(sizes) / number_of_workers() / 3600,
   }
 
 

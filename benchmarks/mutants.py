@@ -82,6 +82,8 @@ EQUIVALENT = {
   "cb54e422": "shapes depend on no key",
   "4082d83e": "one step fewer of at most thirty: it has converged long before",
   "2975aca3": "another start of the steps to the same maximum",
+  "091290c3": "another first step of the search for the same end; of ones, none",
+  "abe3180c": "another first step of the search for the same end",
   "c9752eb9": "where the diagonal is not far above 1e-12, so is the slope, and no step",
 }
 

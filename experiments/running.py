@@ -85,7 +85,7 @@ class Stop:
     Args:
       seconds: after which it is as if a signal had come.
     """
-    self._asked = False
+    self._signalled = self._asked = False
     self._end = time.monotonic() + seconds
     for number in (signal.SIGTERM, signal.SIGINT):
       signal.signal(number, self._on_signal)
@@ -94,19 +94,20 @@ class Stop:
   def requested(self) -> bool:
     """Whether to stop."""
     if not self._asked and time.monotonic() >= self._end:
-      self._ask("the time is up, ")
+      self._asked = True
+      outlets.say(f"the time is up, stopping{_keeping()}")
     return self._asked
 
   def _on_signal(self, number: int, _: Any) -> None:
-    if self._asked and number == signal.SIGINT:
+    if self._signalled and number == signal.SIGINT:
       outlets.say("\x1b[?25h")  # a progress bar hides the cursor
       os._exit(128 + number)
-    self._ask()
+    self._signalled = self._asked = True
+    outlets.say(f"stopping{_keeping()} (Ctrl-C again ends at once)")
 
-  def _ask(self, why: str = "") -> None:
-    self._asked = True
-    keeping = "" if FLAGS.dry_run else ": keeping what is in progress"
-    outlets.say(f"{why}stopping{keeping} (Ctrl-C again ends at once)")
+
+def _keeping() -> str:
+  return "" if FLAGS.dry_run else ": keeping what is in progress"
 
 
 def start(card: Mapping[str, str]) -> Stop:

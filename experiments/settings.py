@@ -59,8 +59,8 @@ class Common:
   )
   matmul_precision: str = setting(
     "float32",
-    "In which accelerators multiply matrices: float32 as PyTorch does and CPUs do, "
-    "tensorfloat32 or bfloat16.",
+    "In which accelerators multiply matrices: float32 as PyTorch and CPUs do, "
+    "tensorfloat32 (on TPUs three products of bfloat16) or bfloat16 (on GPUs TF32).",
   )
   seed: int = setting(0, "Seed of everything random.", kind="fixed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,16 @@ def fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
     # Earlier versions did not note it. It was this, if not of accelerators.
     fixed["protocol"] = {"matmul_precision": "float32", **kept}
   return fixed
+
+
+def identity(settings: Mapping[str, Any]) -> str:
+  """A digest of those, under which trials in progress are kept."""
+  own = fixed(settings)
+  protocol = own.get("protocol")
+  if isinstance(protocol, dict) and protocol.get("matmul_precision") == "float32":
+    # As in the digests of versions that had no other.
+    own["protocol"] = {k: v for k, v in protocol.items() if k != "matmul_precision"}
+  return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
 
 def check_budget(there: Mapping, cells: Sequence[Cell], here: Mapping) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -335,8 +333,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
   for cell in plan.cells:  # before the directory says that it is of this call
     cell.trial.task.check_draw(cell.seeds(settings["seed"], count).task)
   probed = {c.name: probes_lib.value_names(plan.probe, c.trial) for c in plan.cells}
-  fixed = json.dumps(growth.fixed(settings), sort_keys=True)
-  identity = hashlib.sha256(fixed.encode()).hexdigest()
+  identity = growth.identity(settings)
   with _opened(directory) as there, Interrupts(plan.console) as interrupts:
     if there.stored is not None:
       settings = growth.grown(there.stored["settings"], settings, there.path)

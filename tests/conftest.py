@@ -31,7 +31,7 @@ import hypothesis
 import jaxtyping
 import pytest
 
-from tests import arrays, tf32
+from tests import arrays
 
 # Before any of these is imported.
 jaxtyping.install_import_hook(
@@ -58,6 +58,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
   if config.getoption("--tf32"):
+    from tests import tf32  # which imports what JAX may move
+
     tf32.install()
 
 

@@ -113,9 +113,7 @@ def test_what_one_fails_with_is_said_when_it_is_its_turn():
       programs.take()
 
 
-@pytest.mark.parametrize(
-  ("number", "workers"), [(1, 2), (2, 2), (3, 2), (4, 3), (64, 63)]
-)
-def test_one_core_is_left_to_what_runs(monkeypatch, number, workers):
+@pytest.mark.parametrize(("number", "workers"), [(1, 2), (2, 2), (3, 2), (4, 3), (64, 8)])
+def test_all_cores_but_one_compile_up_to_eight(monkeypatch, number, workers):
   monkeypatch.setattr(cores, "available", lambda: number)
   assert number_of_workers() == workers

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, Watcher, grid, host_loop, leaves_of, programs, run
+from sepfx.ensembles import Lanes, Watcher, compiling, grid, leaves_of, programs, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, RESUME, START
 from sepfx.errors import OutOfMemory
@@ -82,9 +82,11 @@ def test_lanes_are_a_python_loop_over_trials(mapped):
   for k, report in ended.items():
     state = small.run_to_end(cell.trial, jax.tree.map(lambda a, k=k: a[k], seeds))
     assert cell.trial.outcomes(report) == cell.trial.outcomes(state)
-    np.testing.assert_allclose(
-      cell.trial.curve(report)["loss"], cell.trial.curve(state)["loss"], rtol=1e-4
-    )
+    found, expected = cell.trial.curve(report), cell.trial.curve(state)
+    # Estimates are of other prompts where lanes are batched.
+    same = found["exact"] & expected["exact"] if not mapped else np.full(len(found), True)
+    assert np.mean(same) > 0.3
+    np.testing.assert_allclose(found["loss"][same], expected["loss"][same], rtol=1e-4)
 
 
 @pytest.mark.parametrize("mapped", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -262,7 +264,7 @@ class AtOnce(concurrent.futures.ThreadPoolExecutor):
 @pytest.mark.slow
 def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   # Three trials on two devices: when one is left, the other device goes on.
-  monkeypatch.setattr(host_loop, "ThreadPoolExecutor", AtOnce)
+  monkeypatch.setattr(compiling, "ThreadPoolExecutor", AtOnce)
   monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
   seen = []
 

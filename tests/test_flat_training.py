@@ -1,6 +1,7 @@
 """Training that seeks flat minima: a penalty on the outputs' gradient, and SAM."""
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,6 +50,25 @@ def test_penalty_is_the_gradient_trace_on_average():
   assert abs(float(jnp.mean(found)) - float(expected)) < 4 * error
   # Without a key it is what the sample alone says.
   assert float(trial.loss(params, world.sample, world)) == float(plain)
+
+
+class Bias(nn.Module):
+  """Its outputs are one parameter, whose gradient is 1 in each."""
+
+  @nn.compact
+  def __call__(self, bits):
+    return jnp.full(len(bits), self.param("bias", nn.initializers.zeros, ()))
+
+
+def test_penalty_of_sixteen_samples_is_no_larger_than_of_one():
+  """A sum of 16 random signs has the square 16 in the mean: 2 |grad f|^2 = 2."""
+  trial = small.with_protocol(PROTOCOL.trial(TASK, TASK, Bias()), gradient_penalty=0.5)
+  own = small.seeds(0)
+  world, params = trial.world(own), trial.init(own).params
+  keys = jax.random.split(jax.random.key(1), 2000)
+  values = jax.vmap(lambda key: trial.loss(params, world.sample, world, key))(keys)
+  found = values - trial.loss(params, world.sample, world)
+  assert abs(jnp.mean(found) - 1) < 5 * jnp.std(found) / len(keys) ** 0.5 < 0.3
 
 
 @pytest.mark.slow

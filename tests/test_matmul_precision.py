@@ -9,6 +9,7 @@ import functools
 import json
 import subprocess
 import sys
+import types
 from typing import ClassVar
 
 import flax.linen as nn
@@ -18,9 +19,9 @@ import numpy as np
 import pytest
 
 import sepfx
-from experiments.merging import merged
+from experiments.merging import identity, merged
 from experiments.sample_complexity import STUDY
-from sepfx import InvalidSetting, models
+from sepfx import InvalidSetting, growth, models
 from sepfx.constructions import cyclic_chain, flat_transformer
 from sepfx.models import ClsTransformer
 from sepfx.models.transformer import query_key_products
@@ -89,7 +90,8 @@ def test_a_trial_multiplies_as_its_protocol_says(precision, k):
   # Labels are exact, whatever the model is.
   assert traced(trial.world, seeds) == {HIGHEST}
   assert traced(trial.batch, world, 0) <= {HIGHEST}
-  assert traced(lambda *rest: trial.train(*rest, 1), state, world) <= own | {HIGHEST}
+  trained = traced(lambda *rest: trial.train(*rest, 1), state, world)
+  assert own <= trained <= own | {HIGHEST}
   assert traced(lambda *rest: trial.exact.evaluate(*rest), state, world) == {HIGHEST}
 
 
@@ -184,6 +186,51 @@ def test_the_table_of_a_classifier_is_exact():
   params = jax.eval_shape(model.init, KEY, BITS)
   evaluated = functools.partial(model.apply, method="evaluate")
   assert HIGHEST in traced(evaluated, params, BITS)
+
+
+def test_a_protocol_that_does_not_say_is_of_float32():
+  trial = dataclasses.replace(trials("bfloat16")[1], protocol=types.SimpleNamespace())
+  with trial.own_precision():
+    assert jax.config.jax_default_matmul_precision == "float32"
+
+
+class Projected(FourierSparse):
+  """What the model sees and how it is scored are made of products."""
+
+  def encode(self, planted, sample):
+    return (sample.bits @ jnp.eye(self.length)).astype(int)
+
+  def score(self, apply, planted, sample, world):
+    off = apply(self.encode(planted, sample)) - sample.labels
+    return (jnp.ones((1, 1)) @ off[None])[0] ** 2
+
+
+def test_what_a_task_computes_is_exact():
+  task = Projected(6)
+  protocol = ERM(sample_size=8, max_steps=20, matmul_precision="bfloat16")
+  trial = protocol.trial(task, task, Constant(), "constant")
+  world, params = jax.eval_shape(trial.world, small.seeds(0)), trial.state_shapes().params
+  for function in (trial.loss, lambda *own: trial.errors(own[0], task, *own[1:])):
+    assert traced(function, params, world.sample, world) == {HIGHEST}
+
+
+class Constant(nn.Module):
+  """A model without a product."""
+
+  @nn.compact
+  def __call__(self, bits):
+    return jnp.full(len(bits), self.param("own", nn.initializers.ones, ()))
+
+
+def test_trials_in_progress_of_earlier_versions_go_on():
+  """Their checkpoints are kept under a digest that knows no precision."""
+  before = "54f3838f332516c04dd3ab0299e30d6e01fa3fba463b0a0297920fffe8940d9d"
+  assert identity(STUDY.chosen()) == before
+  assert identity(STUDY.chosen(["--matmul_precision=bfloat16"])) != before
+  of_call = {"seed": 0, "protocol": {"matmul_precision": "float32", "l2": None}}
+  old = {"seed": 0, "protocol": {"l2": None}}
+  other = {"seed": 0, "protocol": {"matmul_precision": "bfloat16", "l2": None}}
+  assert growth.identity(of_call) == growth.identity(old) != growth.identity(other)
 
 
 def test_an_unknown_precision_is_refused():

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sepfx.ensembles import Cell, Lanes, leaves_of
+from sepfx.ensembles import lanes as lanes_lib
+from sepfx.ensembles.lanes import START
 from sepfx.tasks import QSTR
 from sepfx.training import Online, online
 from tests import small
@@ -45,22 +48,34 @@ def plain_screen(before, loss, excess, now):
   return np.mean(now[:NUM_TEST]), True, CHUNKS
 
 
-@pytest.mark.parametrize("excess", [0, 3, 4])
-def test_the_screen_is_its_formula(monkeypatch, excess):
-  """Over losses from far above the threshold, where one chunk decides, to below it."""
-  monkeypatch.setattr(online, "_CHUNK", CHUNK)
+def prescribed(before, now, loss, excess=0):
+  """A trial, its world, and its state at a check with these errors."""
   task = Prescribed(length=3, token_dim=2)
   protocol = Online(thresholds=(0.9, THRESHOLD), num_test=NUM_TEST, max_samples=10_000)
   trial = protocol.trial(task, task, small.Linear())
   world, state = trial.world(small.seeds(0)), trial.init(small.seeds(0))
   # The upper threshold is passed already; the lower one is open.
-  state = state._replace(step=jnp.int32(20), crossings=jnp.array([10, 0], jnp.int32))
-  rng = np.random.default_rng(0)
+  memory = online.Reference(jnp.array(before), jnp.float32(loss), jnp.int32(excess))
+  state = state._replace(
+    step=jnp.int32(20), crossings=jnp.array([10, 0], jnp.int32), memory=memory
+  )
+  tokens = world.test.tokens.at[:, 0, 0].set(now)
+  return trial, state, world._replace(test=world.test._replace(tokens=tokens))
+
+
+def errors(rng):
+  """Of all prompts, at the last full evaluation and now."""
   size = CHUNKS * CHUNK
   before = rng.uniform(0, 1, size).astype(np.float32)
-  now = (before + 0.1 * rng.normal(size=size) - 0.02).astype(np.float32)
-  tokens = world.test.tokens.at[:, 0, 0].set(now)
-  world = world._replace(test=world.test._replace(tokens=tokens))
+  return before, (before + 0.1 * rng.normal(size=size) - 0.02).astype(np.float32)
+
+
+@pytest.mark.parametrize("excess", [0, 3, 4])
+def test_the_screen_is_its_formula(monkeypatch, excess):
+  """Over losses from far above the threshold, where one chunk decides, to below it."""
+  monkeypatch.setattr(online, "CHUNK", CHUNK)
+  before, now = errors(np.random.default_rng(0))
+  trial, state, world = prescribed(before, now, 0)
 
   def evaluated(loss):
     memory = online.Reference(jnp.array(before), loss, jnp.int32(excess))
@@ -84,3 +99,75 @@ def test_the_screen_is_its_formula(monkeypatch, excess):
   passed = all_read & (expected < THRESHOLD)
   np.testing.assert_array_equal(crossings[:, 1], np.where(passed, 20, 0))
   np.testing.assert_array_equal(crossings[:, 0], 10)
+
+
+def test_a_glance_is_the_screen_on_its_prompts(monkeypatch):
+  """Where lanes are batched: one look, at no more and no fewer prompts than its own."""
+  monkeypatch.setattr(online, "CHUNK", CHUNK)
+  monkeypatch.setattr(online, "GLANCE", 9)
+  before, now = errors(np.random.default_rng(1))
+  change = (now - before)[:9]
+  margin = 4.5 * math.sqrt(np.var(change, ddof=1) / 9 * (1 - 9 / NUM_TEST))
+  decisions = []
+  for loss in np.linspace(0.4, 1.2, 17):
+    trial, state, world = prescribed(before, now, loss, excess=3)
+    after, decided = trial.glance(state, world)
+    estimate = loss + np.mean(change)
+    assert bool(decided) == (estimate - margin > THRESHOLD)
+    decisions.append(bool(decided))
+    if decided:
+      assert float(after.curve.loss[0]) == pytest.approx(estimate, rel=1e-5)
+      assert not after.curve.exact[0]
+      assert (after.checks, after.memory.excess, after.active) == (1, 3, True)
+      np.testing.assert_array_equal(after.memory.errors, before)
+  assert len(set(decisions)) == 2
+  _, decided = trial.glance(
+    state._replace(memory=state.memory._replace(loss=jnp.float32(np.nan))), world
+  )
+  assert not decided
+
+
+@pytest.mark.parametrize("part", [7, 8, 1000])  # the last part overlaps, or does not
+def test_an_evaluation_in_full_reads_all(monkeypatch, part):
+  monkeypatch.setattr(online, "CHUNK", CHUNK)
+  monkeypatch.setattr(online, "PART", part)
+  before, now = errors(np.random.default_rng(2))
+  trial, state, world = prescribed(before, now, 0.6, excess=3)
+  after = trial.evaluate_in_full(state, world)
+  np.testing.assert_array_equal(after.memory.errors, now)
+  assert after.memory.excess == 0
+  loss = np.mean(now[:NUM_TEST])
+  assert float(after.curve.loss[0]) == pytest.approx(loss, rel=1e-5)
+  assert float(after.memory.loss) == pytest.approx(loss, rel=1e-5)
+  assert after.curve.exact[0]
+  assert after.crossings.tolist() == [10, 20 if loss < THRESHOLD else 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_batched_lanes_have_the_passages_of_trials_that_read_all(monkeypatch, group):
+  """Six of them, of which some glance and some read all at the same check."""
+  monkeypatch.setattr(lanes_lib, "GROUP", group)
+  monkeypatch.setattr(online, "GLANCE", 130)
+  cell = Cell(small.TRIAL)
+  seeds = cell.seeds(5, 6)
+  key_data = tuple(np.asarray(jax.random.key_data(keys)) for keys in seeds)
+  lanes = Lanes(cell.trial, jax.devices()[:1], 6, mapped=False)
+  leaves = tuple(np.stack([leaf] * 6) for leaf in leaves_of(cell.trial))
+  report = jax.device_get(lanes.advance(key_data, leaves, np.full(6, START), 300))
+  together = np.asarray(report.curve.exact)
+  apart = [
+    any(together[:, k]) and not all(together[:, k]) for k in range(min(report.checks))
+  ]
+  assert any(apart)
+  full = small.with_protocol(cell.trial, screen=False)
+  for k in range(6):
+    own = jax.tree.map(lambda field, k=k: field[k], report)
+    state = small.run_to_end(full, jax.tree.map(lambda a, k=k: a[k], seeds))
+    assert not own.active
+    assert full.outcomes(state) == cell.trial.outcomes(own)
+    found, expected = cell.trial.curve(own), full.curve(state)
+    read_all = found["exact"]
+    np.testing.assert_allclose(
+      found["loss"][read_all], expected["loss"][read_all], rtol=1e-4
+    )

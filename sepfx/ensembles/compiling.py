@@ -15,15 +15,15 @@ from sepfx.ensembles.programs import Queue
 
 # How long `wait` waits at most.
 _POLL_SECONDS = 0.2
+_MOST = 8
 
 
 def number_of_workers() -> int:
-  """How many programs compile at once.
+  """How many programs compile at once: on all cores but one, two at least.
 
-  Tracing a program holds Python's lock for an eighth of the time. The rest takes one
-  core, and one is left to what runs.
+  More than eight gain nothing: tracing holds Python's lock for an eighth of the time.
   """
-  return max(2, cores.available() - 1)
+  return min(_MOST, max(2, cores.available() - 1))
 
 
 class Compilations:

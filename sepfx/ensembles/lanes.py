@@ -28,6 +28,8 @@ from sepfx.training import (
 )
 
 _AXIS = "trials"
+# Lanes that are evaluated in full together, where lanes are batched.
+GROUP = 4
 
 # `jax.random.key_data` of each of the `Seeds`, [L *key]: NumPy has no typed keys.
 KeyData = tuple[np.ndarray, ...]
@@ -132,7 +134,8 @@ def _advance_vmapped(structure: Any):
   """All lanes in one batched program: the right form on an accelerator.
 
   All lanes stand at a check when a dispatch begins, and so meet every later check
-  together. An evaluation reads on until every active lane's screen has decided.
+  together. There all glance at a part of their test samples. Those of which that decides
+  nothing, a few of them, read all, in groups.
   """
   select_lanes = jax.vmap(select)
 
@@ -141,7 +144,30 @@ def _advance_vmapped(structure: Any):
     return jax.vmap(lambda own, *rest: method(jax.tree.unflatten(structure, own), *rest))
 
   init, make_world = of_each(lambda trial, own: trial.init(own)), of_each(_world)
-  advance_each = of_each(lambda trial, state, world: trial.advance(state, world))
+  evaluate = of_each(lambda trial, state, world: trial.evaluate_in_full(state, world))
+  glance = of_each(lambda trial, state, world: trial.glance(state, world))
+  train = of_each(
+    lambda trial, state, world: trial.train(state, world, trial.protocol.check_every)
+  )
+
+  def evaluate_some(
+    leaves: Leaves, states: State, worlds: World, glanced: State, of: Bool[Array, " L"]
+  ) -> State:
+    """What was glanced at, but for those lanes that are evaluated in full."""
+    num_lanes = len(of)
+    width = min(GROUP, num_lanes)
+    order = jnp.argsort(~of)  # those first
+    number = jnp.sum(of)
+
+    def next_group(k, found):
+      place = k * width + jnp.arange(width)
+      lanes = jnp.where(place < number, order[place], num_lanes)  # beyond: of none
+      own = jax.tree.map(lambda a: a.at[lanes].get(mode="clip"), (leaves, states, worlds))
+      return jax.tree.map(
+        lambda a, b: a.at[lanes].set(b, mode="drop"), found, evaluate(*own)
+      )
+
+    return jax.lax.fori_loop(0, (number + width - 1) // width, next_group, glanced)
 
   def begin(slots: Slots, seeds: Seeds, leaves: Leaves, refill) -> Slots:
     started = select_lanes(refill == START, init(leaves, seeds), slots.state)
@@ -158,7 +184,8 @@ def _advance_vmapped(structure: Any):
       lambda: slots,
     )
     worlds = _with_keys(slots.world)
-    check_every = structure.unflatten(leaves).protocol.check_every
+    trial = structure.unflatten(leaves)
+    check_every = trial.protocol.check_every
 
     def unfinished(carry):
       left, states = carry
@@ -166,7 +193,13 @@ def _advance_vmapped(structure: Any):
 
     def check(carry):
       left, before = carry
-      after = advance_each(leaves, before, worlds)
+      trained = train(leaves, before, worlds)
+      if trial.glances:
+        glanced, decided = glance(leaves, trained, worlds)
+        undecided = before.active & ~decided
+        after = evaluate_some(leaves, trained, worlds, glanced, undecided)
+      else:
+        after = evaluate(leaves, trained, worlds)
       return left - check_every, select_lanes(before.active, after, before)
 
     _, states = jax.lax.while_loop(unfinished, check, (num_steps, slots.state))

@@ -146,9 +146,12 @@ class Compiler:
     if self._programs is None:
       return self._compile(cell)
     structure = jax.tree.structure(cell.trial)
-    if structure not in self._programs:
-      self._programs[structure] = self._compile(cell)
-    return self._programs[structure]
+    program = self._programs.get(structure)
+    if program is None:
+      program = self._compile(cell)
+    if program.lanes_per_device <= self._lanes:  # else `narrow` was called meanwhile
+      self._programs[structure] = program
+    return program
 
   def _compile(self, cell: Cell) -> Lanes:
     width = self._lanes

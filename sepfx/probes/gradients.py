@@ -21,5 +21,5 @@ def gradient(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   sample = world.sample
   if sample is None:
     sample = trial.task.sample(key, world.planted, trial.samples_a_step)
-  loss, grads = jax.value_and_grad(trial.loss)(params, sample, world)
+  loss, grads = jax.value_and_grad(trial.exact.loss)(params, sample, world)
   return {"gradient_norm": jnp.linalg.norm(ravel_pytree(grads)[0]), "training_loss": loss}

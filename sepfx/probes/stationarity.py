@@ -41,7 +41,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   tokens = world.sample.tokens
   kernel = params["first"]["kernel"]  # W', [N*d m_1]
   inside = on_span(tokens.reshape(len(tokens), -1), kernel)
-  gradient = jax.grad(trial.loss)(params, world.sample, world)["first"]["kernel"]
+  gradient = jax.grad(trial.exact.loss)(params, world.sample, world)["first"]["kernel"]
   there = {**params, "first": {**params["first"], "kernel": inside}}
   errors, _ = trial.measured(there, trial.test_task, world.test, world)
   size = jnp.linalg.norm(kernel)

@@ -24,7 +24,7 @@ from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World, se
 from sepfx.training.trials import Trial, at_its_precision, check_options
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
-_CHUNK = 125
+CHUNK = 125
 # Standard errors by which the screen must clear every open threshold. A crossing is
 # hidden when the estimate is off by that much at the one check where it happens: a
 # chance of about 1e-5 per trial and threshold.
@@ -35,6 +35,10 @@ _SCREEN_CHUNKS = 12
 # The reference ages: the older it is, the more chunks it takes. When those read beyond
 # the first of each check add up to this share of the test set, all are read.
 _SCREEN_EXCESS = 0.5
+# Where lanes are batched: prompts of the one look that may decide, and of the parts in
+# which all are read otherwise.
+GLANCE = 500
+PART = 1000
 
 
 _OPTIMIZER = AdamW()
@@ -189,7 +193,7 @@ class OnlineTrial(Trial):
   @property
   def _chunks(self) -> tuple[int, int]:
     """Number of chunks of the test set, and samples in each (the last may be padded)."""
-    size = min(_CHUNK, self.protocol.num_test)
+    size = min(CHUNK, self.protocol.num_test)
     return -(-self.protocol.num_test // size), size
 
   @property
@@ -223,11 +227,8 @@ class OnlineTrial(Trial):
     return World(planted, None, test, Keys(data_key, dropout_key))
 
   @precision.exact()
-  def batch(
-    self, world: World, step: Int[Array, ""] | int, rows: Int[Array, " n"] | None = None
-  ) -> Any:
+  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """A fresh one."""
-    del rows
     key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)
 
@@ -244,11 +245,9 @@ class OnlineTrial(Trial):
     num_chunks, size = self._chunks
     num_test = self.protocol.num_test
     weights = self.weights(state)
-    thresholds = jnp.array(self.protocol.thresholds)
     due = state.memory.excess >= _SCREEN_EXCESS * num_chunks
     last_look = jnp.where(due, 0, min(_SCREEN_CHUNKS, num_chunks - 1))
     screened = self.protocol.screen and self.objective.continuous
-    highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
 
     def undecided(carry):
       k, _, _, _, decided = carry
@@ -266,12 +265,7 @@ class OnlineTrial(Trial):
       sums = sums + jnp.stack([jnp.sum(change), jnp.sum(change**2)])
       errors = jax.lax.dynamic_update_slice_in_dim(errors, own, k * size, 0)
       read = jnp.minimum((k + 1) * size, num_test)
-      mean = sums[0] / read
-      variance = (sums[1] - sums[0] * mean) / (read - 1)
-      spread = jnp.sqrt(variance / read * (1 - read / num_test))
-      estimate = state.memory.loss + mean
-      # False when anything is NaN, as when a trial diverges.
-      clear = estimate - _SCREEN_MARGIN * spread > highest_open
+      estimate, clear = self._look(state, sums, read)
       decided = clear & (k < last_look) & screened
       return k + 1, errors, sums, estimate, decided
 
@@ -289,6 +283,55 @@ class OnlineTrial(Trial):
     loss = jnp.where(decided, estimate, full.loss)
     state = state._replace(memory=reference)
     return self.record(state, loss, Losses(loss, ~decided))
+
+  def _look(self, state: State, sums: Float[Array, "2"], read: Any) -> tuple[Any, Any]:
+    """The loss that some prompts tell of, and whether it clears every open threshold.
+
+    Args:
+      state: at a check.
+      sums: of the changes of their errors since the last full evaluation, and of squares.
+      read: their number.
+    """
+    thresholds = jnp.array(self.protocol.thresholds)
+    highest_open = jnp.max(jnp.where(state.crossings == 0, thresholds, -jnp.inf))
+    mean = sums[0] / read
+    variance = (sums[1] - sums[0] * mean) / (read - 1)
+    spread = jnp.sqrt(variance / read * (1 - read / self.protocol.num_test))
+    estimate = state.memory.loss + mean
+    # False when anything is NaN, as when a trial diverges.
+    return estimate, estimate - _SCREEN_MARGIN * spread > highest_open
+
+  @property
+  def glances(self) -> bool:
+    enough = self.protocol.num_test > GLANCE
+    return self.protocol.screen and self.objective.continuous and enough
+
+  @at_its_precision
+  def glance(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
+    sample = jax.tree.map(lambda a: a[:GLANCE], world.test)
+    own = self.errors(self.weights(state), self.test_task, sample, world)
+    change = own.astype(state.memory.errors.dtype) - state.memory.errors[:GLANCE]
+    sums = jnp.stack([jnp.sum(change), jnp.sum(change**2)])
+    estimate, clear = self._look(state, sums, GLANCE)
+    return self.record(state, estimate, Losses(estimate, jnp.array(False))), clear
+
+  @at_its_precision
+  def evaluate_in_full(self, state: State, world: World) -> State:
+    total = len(state.memory.errors)
+    size, weights = min(PART, total), self.weights(state)
+
+    def read_part(k, errors):
+      start = jnp.minimum(k * size, total - size)  # the last one reads some twice
+      sample = jax.tree.map(
+        lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), world.test
+      )
+      own = self.errors(weights, self.test_task, sample, world).astype(errors.dtype)
+      return jax.lax.dynamic_update_slice_in_dim(errors, own, start, 0)
+
+    errors = jax.lax.fori_loop(0, -(-total // size), read_part, state.memory.errors)
+    loss = jnp.mean(errors[: self.protocol.num_test])
+    state = state._replace(memory=Reference(errors, loss, jnp.int32(0)))
+    return self.record(state, loss, Losses(loss, jnp.array(True)))
 
   def outcomes(self, report: Report) -> list[Passage]:
     """Returns one `Passage` per threshold, in the protocol's order."""

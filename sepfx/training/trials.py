@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sepfx import precision, specifications
 from sepfx.errors import require
@@ -43,12 +44,12 @@ def at_its_precision(
 ) -> Callable[Concatenate[_Trial, _Arguments], _Returned]:
   """A decorator of methods: matrices are multiplied as the trial's protocol says.
 
-  For what a model computes. Its initial weights and all samples are exact.
+  For what a model computes. Its initial weights, samples and inputs are exact.
   """
 
   @functools.wraps(method)
   def call(trial: _Trial, *arguments: _Arguments.args, **options: _Arguments.kwargs):
-    with jax.default_matmul_precision(trial.protocol.matmul_precision):
+    with trial.own_precision():
       return method(trial, *arguments, **options)
 
   return call
@@ -103,6 +104,11 @@ class Trial(abc.ABC):
     coordinates = self.coordinates
     coordinates["model"] = specifications.base(coordinates["model"])
     return "/".join(f"{key}={value}" for key, value in coordinates.items())
+
+  def own_precision(self) -> contextlib.AbstractContextManager[None]:
+    """Within it matrices are multiplied as the protocol says; by default in float32."""
+    own = getattr(self.protocol, "matmul_precision", "float32")
+    return jax.default_matmul_precision(own)
 
   @property
   def exact(self: _Trial) -> _Trial:
@@ -164,15 +170,10 @@ class Trial(abc.ABC):
     """Draws what stays fixed: planted parameters, samples."""
 
   @abc.abstractmethod
-  def batch(
-    self, world: World, step: Int[Array, ""] | int, rows: Int[Array, " n"] | None = None
-  ) -> Any:
+  def batch(self, world: World, step: Int[Array, ""] | int) -> Any:
     """Returns the sample that the step takes its gradient on.
 
-    Args:
-      world: the trial's.
-      step: from 0.
-      rows: those of `rows`, if they are known already.
+    Where `draws_rows`, `batch(world, step, rows)` takes the rows that are known already.
     """
 
   @property
@@ -181,12 +182,7 @@ class Trial(abc.ABC):
     return False
 
   def rows(self, world: World, steps: Int[Array, " s"]) -> Int[Array, "s n"]:
-    """Returns of which rows of the sample the batches of some steps are made.
-
-    Args:
-      world: the trial's, under a protocol that draws rows.
-      steps: any.
-    """
+    """Returns of which rows of the sample the batches of some steps are made."""
     raise TypeError(f"{type(self.protocol).__name__} draws no rows of a sample")
 
   @abc.abstractmethod
@@ -196,6 +192,26 @@ class Trial(abc.ABC):
   @abc.abstractmethod
   def outcomes(self, report: Report) -> Sequence[tuple]:
     """Returns what the trial came to, one tuple per row of its records."""
+
+  # Of an evaluation in two stages, for lanes that are computed together.
+
+  @property
+  def glances(self) -> bool:
+    """Whether a part of the test samples may decide an evaluation."""
+    return False
+
+  def glance(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
+    """Evaluates on the first test samples alone.
+
+    Returns:
+      The state with what they tell recorded, and whether that decides: where it does not,
+      `evaluate_in_full` is to follow on the state before.
+    """
+    raise TypeError(f"{type(self).__name__} evaluates on all test samples")
+
+  def evaluate_in_full(self, state: State, world: World) -> State:
+    """Evaluates on all test samples, and records what they tell."""
+    return self.evaluate(state, world)
 
   # What all share.
 
@@ -311,7 +327,7 @@ class Trial(abc.ABC):
       world: the trial's.
       key: of dropout and of the gradient penalty; None for neither.
     """
-    inputs = self.task.encode(world.planted, sample)
+    inputs = self._encoded(self.task, world, sample)
     outputs = predict(self.model, params, inputs, dropout_key=key)
     loss = jnp.mean(self.objective.loss(outputs, sample.labels))
     if self.protocol.l2 is not None:
@@ -349,11 +365,22 @@ class Trial(abc.ABC):
       sample: n samples.
       world: the trial's.
     """
+
+    def apply(inputs: Any) -> Array:
+      with self.own_precision():
+        return evaluate(self.model, params, inputs)
+
     if hasattr(task, "score"):
-      apply = functools.partial(evaluate, self.model, params)
-      return task.score(apply, world.planted, sample, world.sample)
-    outputs = evaluate(self.model, params, task.encode(world.planted, sample))
+      with precision.exact():
+        return task.score(apply, world.planted, sample, world.sample)
+    outputs = apply(self._encoded(task, world, sample))
     return self.objective.error(outputs, sample.labels)
+
+  @staticmethod
+  @precision.exact()
+  def _encoded(task: Any, world: World, sample: Any) -> Any:
+    """What the model sees of a sample. A task may multiply matrices for it."""
+    return task.encode(world.planted, sample)
 
   @at_its_precision
   def measured(
@@ -362,7 +389,7 @@ class Trial(abc.ABC):
     """`errors` and losses of n samples, also where n do not fit in memory at once."""
 
     def both(part):
-      outputs = evaluate(self.model, params, task.encode(world.planted, part))
+      outputs = evaluate(self.model, params, self._encoded(task, world, part))
       losses = self.objective.loss(outputs, part.labels)
       if hasattr(task, "score"):
         return self.errors(params, task, part, world), losses
@@ -386,9 +413,9 @@ class Trial(abc.ABC):
     if isinstance(optimizer, optax.GradientTransformation):
       optimizer = optax.with_extra_args_support(optimizer)
 
-    def one_step(carry, row=None):
+    def one_step(carry, *row):
       params, opt_state, step, diverged_at = carry
-      sample = self.batch(world, step, row)
+      sample = self.batch(world, step, *row)
       key = jax.random.fold_in(world.keys.dropout, step)
 
       def gradient(params, _=None):  # for optimizers that take another one on the way
