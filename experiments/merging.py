@@ -60,7 +60,7 @@ def identity(whole: Chosen) -> str:
     for name, values in {**whole.values, **whole.further}.items()
     if name not in whole.axes and kinds.get(name) not in ("budget", "count", "free")
   }
-  if whole.values["matmul_precision"] == ("float32",):
+  if whole.values.get("matmul_precision") == ("float32",):
     fixed.pop("matmul_precision")  # as in the digests of versions that had no other
   text = json.dumps([fixed, sorted(whole.axes)], sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()

@@ -143,6 +143,19 @@ def test_an_evaluation_in_full_reads_all(monkeypatch, part):
   assert after.crossings.tolist() == [10, 20 if loss < THRESHOLD else 0]
 
 
+def test_a_trial_with_an_evaluation_of_its_own_does_not_glance():
+  class Own(type(small.TRIAL)):
+    def evaluate(self, state, world):
+      return super().evaluate(state, world)
+
+  fields = dataclasses.fields(small.TRIAL)
+  own = Own(*(getattr(small.TRIAL, field.name) for field in fields))
+  assert small.TRIAL.glances
+  assert not own.glances
+  assert not small.with_protocol(small.TRIAL, screen=False).glances
+  assert not small.with_protocol(small.TRIAL, num_test=500).glances
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2, 4])
 def test_batched_lanes_have_the_passages_of_trials_that_read_all(monkeypatch, group):

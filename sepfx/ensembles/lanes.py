@@ -144,16 +144,17 @@ def _advance_vmapped(structure: Any):
     return jax.vmap(lambda own, *rest: method(jax.tree.unflatten(structure, own), *rest))
 
   init, make_world = of_each(lambda trial, own: trial.init(own)), of_each(_world)
-  evaluate = of_each(lambda trial, state, world: trial.evaluate_in_full(state, world))
+  evaluate = of_each(lambda trial, state, world: trial.evaluate(state, world))
+  in_full = of_each(lambda trial, state, world: trial.evaluate_in_full(state, world))
   glance = of_each(lambda trial, state, world: trial.glance(state, world))
   train = of_each(
     lambda trial, state, world: trial.train(state, world, trial.protocol.check_every)
   )
 
-  def evaluate_some(
+  def look_closer(
     leaves: Leaves, states: State, worlds: World, glanced: State, of: Bool[Array, " L"]
   ) -> State:
-    """What was glanced at, but for those lanes that are evaluated in full."""
+    """Evaluates these lanes in full; of the others it is what was glanced at."""
     num_lanes = len(of)
     width = min(GROUP, num_lanes)
     order = jnp.argsort(~of)  # those first
@@ -164,7 +165,7 @@ def _advance_vmapped(structure: Any):
       lanes = jnp.where(place < number, order[place], num_lanes)  # beyond: of none
       own = jax.tree.map(lambda a: a.at[lanes].get(mode="clip"), (leaves, states, worlds))
       return jax.tree.map(
-        lambda a, b: a.at[lanes].set(b, mode="drop"), found, evaluate(*own)
+        lambda a, b: a.at[lanes].set(b, mode="drop"), found, in_full(*own)
       )
 
     return jax.lax.fori_loop(0, (number + width - 1) // width, next_group, glanced)
@@ -197,7 +198,7 @@ def _advance_vmapped(structure: Any):
       if trial.glances:
         glanced, decided = glance(leaves, trained, worlds)
         undecided = before.active & ~decided
-        after = evaluate_some(leaves, trained, worlds, glanced, undecided)
+        after = look_closer(leaves, trained, worlds, glanced, undecided)
       else:
         after = evaluate(leaves, trained, worlds)
       return left - check_every, select_lanes(before.active, after, before)

@@ -197,7 +197,7 @@ class Trial(abc.ABC):
 
   @property
   def glances(self) -> bool:
-    """Whether a part of the test samples may decide an evaluation."""
+    """Whether there is such an evaluation; it has to come to what `evaluate` does."""
     return False
 
   def glance(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
@@ -207,11 +207,11 @@ class Trial(abc.ABC):
       The state with what they tell recorded, and whether that decides: where it does not,
       `evaluate_in_full` is to follow on the state before.
     """
-    raise TypeError(f"{type(self).__name__} evaluates on all test samples")
+    raise TypeError(f"{type(self).__name__} has one evaluation")
 
   def evaluate_in_full(self, state: State, world: World) -> State:
-    """Evaluates on all test samples, and records what they tell."""
-    return self.evaluate(state, world)
+    """Evaluates on all test samples, and records what they tell, where `glances`."""
+    raise TypeError(f"{type(self).__name__} has one evaluation")
 
   # What all share.
 
