@@ -1,7 +1,8 @@
 """Two host devices for every test, and programs that compile fast rather than run fast.
 
 Most of the suite's time is compilation of small programs. What one test has compiled,
-others take from a directory that lasts as long as the session.
+others take from a directory that lasts as long as the session, or from the one that
+`JAX_COMPILATION_CACHE_DIR` names.
 
 Arrays are checked against the shapes and dtypes that functions are annotated with.
 """
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the first
   os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
   selects = any(argument.startswith("-m") for argument in sys.argv)
@@ -22,10 +23,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the 
     # A third less time for the default tests. Later versions have no such choice, and of
     # the slow tests some hold the bits of programs of two widths against one another.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="sepfx-tests-")
-  atexit.register(
-    shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
-  )
+  if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    directory = tempfile.mkdtemp(prefix="sepfx-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = directory
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
 import hypothesis
 import jaxtyping
