@@ -277,6 +277,7 @@ def test_numbers_have_colours_from_dark_to_light_that_are_no_models():
   assert len({own["marker"] for own in styles.values()}) == 3
 
 
+@pytest.mark.slow
 def test_arrows_lie_clear_of_the_exponents():
   rows = [
     ("qstr", model, length, trial, 0.7, n, "censored" if n == BUDGET else "reached")

@@ -111,6 +111,7 @@ def test_a_flag_of_the_call_is_passed(form):
   )
 
 
+@pytest.mark.slow
 def test_training_with_a_flag_is_training_with_a_key():
   """Weights, and losses without dropout, are those of this package's convention."""
   ends = {}

@@ -42,7 +42,9 @@ def test_programs_of_a_run():
   np.testing.assert_array_equal(after.curve, before[0].curve)
 
 
-@pytest.mark.parametrize("trials", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+  "trials", [*(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2)), 3]
+)
 def test_most_seconds_are_of_whole_rounds(monkeypatch, trials):
   """On a clock that says how long each dispatch takes; two lanes."""
   clock = [0.0]
