@@ -24,7 +24,7 @@ from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
 from sepfx.training.orders import place_in_order
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World
-from sepfx.training.trials import Trial, at_its_precision, check_options
+from sepfx.training.trials import Trial, check_options
 
 _OPTIMIZER = adam_with_kernel_decay()
 
@@ -252,7 +252,6 @@ class ERMTrial(Trial):
 
     return jax.vmap(of_step)(steps)
 
-  @at_its_precision
   def evaluate(self, state: State, world: World) -> State:
     """Measures on all held-out samples and, without dropout, on the training sample."""
 

@@ -21,7 +21,7 @@ from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import AdamW
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World, select
-from sepfx.training.trials import Trial, at_its_precision, check_options
+from sepfx.training.trials import Trial, check_options
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 CHUNK = 125
@@ -232,7 +232,6 @@ class OnlineTrial(Trial):
     key = jax.random.fold_in(world.keys.data, step)
     return self.task.sample(key, world.planted, self.protocol.batch_size)
 
-  @at_its_precision
   def evaluate(self, state: State, world: World) -> State:
     """Evaluates the test loss, in full unless the screen decides, and records it.
 
@@ -307,7 +306,6 @@ class OnlineTrial(Trial):
     own = type(self).evaluate is OnlineTrial.evaluate  # a subclass may have another
     return self.protocol.screen and self.objective.continuous and enough and own
 
-  @at_its_precision
   def glance(self, state: State, world: World) -> tuple[State, Bool[Array, ""]]:
     sample = jax.tree.map(lambda a: a[:GLANCE], world.test)
     own = self.errors(self.weights(state), self.test_task, sample, world)
@@ -316,7 +314,6 @@ class OnlineTrial(Trial):
     estimate, clear = self._look(state, sums, GLANCE)
     return self.record(state, estimate, Losses(estimate, jnp.array(False))), clear
 
-  @at_its_precision
   def evaluate_in_full(self, state: State, world: World) -> State:
     total = len(state.memory.errors)
     size, weights = min(PART, total), self.weights(state)
