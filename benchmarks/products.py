@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sepfx.ensembles.operations import matrix_products
 from sepfx.training import Seeds, Trial
 
 _MATRIX = 2048
-
-
-def matrix_products(jaxpr: Any) -> int:
-  """Floating-point operations of all matrix products in a jaxpr, scans unrolled."""
-  total = 0
-  for equation in jaxpr.eqns:
-    if equation.primitive.name == "dot_general":
-      (contracted, _), _ = equation.params["dimension_numbers"]
-      shape = equation.invars[0].aval.shape
-      inner = int(np.prod([shape[axis] for axis in contracted]))
-      total += 2 * inner * int(np.prod(equation.outvars[0].aval.shape))
-    times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-    for parameter in jax.tree.leaves(
-      list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")
-    ):
-      inner_jaxpr = getattr(parameter, "jaxpr", parameter)
-      if hasattr(inner_jaxpr, "eqns"):
-        total += times * matrix_products(inner_jaxpr)
-  return total
 
 
 def step_operations(trial: Trial) -> int:

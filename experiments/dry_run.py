@@ -47,6 +47,7 @@ def shown(
   """
   recorded: set[str] = set()
   outgrown: list[tuple[str, int]] = []
+  widths: dict[str, int] = {}
   if directory is not None and directory.stored is not None:
     own_code.checked(directory, request.settings, request.cells, request.probe)
     files = TrialFiles(
@@ -58,6 +59,7 @@ def shown(
       only_read=True,
     )
     recorded, outgrown = set(files.rows), files.outgrown_trials
+    widths = files.widths()
   plan = planned(request, outgrown, search)
   missing = {*plan.names, *plan.again} - recorded
   number = len({jax.tree.structure(cell.trial) for cell in request.cells})
@@ -68,6 +70,7 @@ def shown(
     lanes=FLAGS.lanes,
     finished=plan.every - missing,
     watchers=[Progress(number)],
+    widths=widths,
   )
   found = list(stoppable(programs, stop))
   there = len(recorded.intersection(plan.names))

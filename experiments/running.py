@@ -259,6 +259,7 @@ def recorded(
   outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
   names, again, count, every = planned(request, outgrown, search)
   programs: Programs | None = {} if search else None
+  widths = json.loads(hosts.text_from_primary(json.dumps(files and files.widths())))
   # All models at one length before the next: what is slow shows early.
   shortest_first = sorted(request.cells, key=lambda cell: cell.coordinates["length"])
   with contextlib.ExitStack() as while_running:
@@ -302,6 +303,7 @@ def recorded(
         programs=programs,
         probe=request.probe,
         keep_weights=request.keep_weights,
+        widths=widths,
       ):
         pass
       ended = _recorded(files, chosen)

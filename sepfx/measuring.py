@@ -370,6 +370,7 @@ def _recorded(plan: _Plan, directory: str | os.PathLike) -> Records:
       try:
         for _ in plan.run(
           [files, shown, LiveFigure(files, draw)],
+          widths=files.widths(plan.devices),
           finished=set(trials) - set(missing),
           keeper=checkpoints,
           stopping=lambda: interrupts.requested,

@@ -34,9 +34,14 @@ def environment(devices: Sequence[jax.Device] | None = None) -> dict[str, Any]:
     "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     "arguments": sys.argv[1:],
     "versions": versions,
-    "devices": [f"{device.platform}:{device.device_kind}" for device in used],
+    "devices": [kind_of(device) for device in used],
     "revision": _source_revision(),
   }
+
+
+def kind_of(device: jax.Device) -> str:
+  """The kind of a device: those of one kind round alike."""
+  return f"{device.platform}:{device.device_kind}"
 
 
 def _source_revision() -> str | None:

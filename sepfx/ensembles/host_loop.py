@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import (
+  Callable,
+  Collection,
+  Generator,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -23,6 +30,7 @@ from sepfx.ensembles.programs import (
   OpenProgram,
   Programs,
   Queue,
+  by_structure,
   check_lanes,
   jobs_of,
 )
@@ -50,6 +58,7 @@ def run(
   programs: Programs | None = None,
   probe: Probe | None = None,
   keep_weights: bool = False,
+  widths: Mapping[str, int] | None = None,
 ) -> Iterator[Result]:
   """Runs every cell's trials and yields each result when its trial ends.
 
@@ -72,6 +81,8 @@ def run(
       added.
     probe: measured on each trial when it has ended.
     keep_weights: whether results hold the weights.
+    widths: lanes per device that other trials of these cells ran with, by the cell's
+      name: what is chosen again. Where lanes are batched the width decides last digits.
 
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
@@ -85,7 +96,7 @@ def run(
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
   queues = [Queue(own, parked) for own in jobs]
-  compiler = Compiler(devices, lanes, programs)
+  compiler = Compiler(devices, lanes, programs, by_structure(cells, widths))
   prober = Prober(probe) if probe else None
   loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)
   return loop.results()
@@ -193,6 +204,7 @@ class _Loop:
       if owner is None and self._unopened.next and open_next:
         owner = OpenProgram(*self._unopened.take())
         self._open.append(owner)
+        self._tell_of(owner)
         open_next = False  # one a round: whether the next is, is agreed on then
       for job, step in owner.fill(device) if owner is not None else ():
         for watcher in self._watchers:
@@ -212,7 +224,16 @@ class _Loop:
     self._open = [
       OpenProgram(queue, self._compiler(queue.example.cell)) for queue in queues
     ]
+    for opened in self._open:
+      self._tell_of(opened)
     return False
+
+  def _tell_of(self, opened: OpenProgram) -> None:
+    """Says how wide a program is, before a trial runs in it."""
+    if not self._compiler.mapped:
+      for watcher in self._watchers:
+        kind, width = self._compiler.kind, opened.lanes.lanes_per_device
+        watcher.batched(opened.cells, kind, width)
 
   def _collect(self) -> Iterator[Result]:
     """Hands out what has ended and closes the programs that have nothing left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import deque
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sepfx.ensembles import hosts
+from sepfx.ensembles import hosts, widths
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.environment import kind_of
 from sepfx.ensembles.lanes import (
   CONTINUE,
   RESUME,
@@ -25,12 +27,8 @@ from sepfx.ensembles.lanes import (
 from sepfx.ensembles.records import Result, trial_name
 from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
 from sepfx.errors import OutOfMemory, require
-from sepfx.training import Report, State
+from sepfx.training import Report, State, Trial
 
-# Lanes per device where they are vmapped and memory allows. Fixed, so that it does not
-# follow the number of trials at hand: under vmap the width decides a program's last
-# digits.
-_VMAPPED_LANES = 32
 # Lanes per device at most. It is what a run is asked for, never lowered to the trials at
 # hand: under vmap the width decides a program's last digits. Wider programs gain nothing
 # on any device, and their arrays are made on the host first.
@@ -52,6 +50,18 @@ def check_lanes(lanes: int) -> None:
   takes = f"an integer from 1 to {MAX_LANES}, or 0 to choose"
   require(isinstance(lanes, int), "lanes", lanes, takes)
   require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
+
+
+def by_structure(
+  cells: Sequence[Cell], widths: Mapping[str, int] | None
+) -> dict[Any, int]:
+  """Lanes per device by the structure of trials, given them by the cell's name."""
+  known = widths or {}
+  return {
+    jax.tree.structure(cell.trial): known[cell.name]
+    for cell in cells
+    if cell.name in known
+  }
 
 
 class Job(NamedTuple):
@@ -102,12 +112,14 @@ class Queue:
   """The trials of one structure that have not ended and are in no lane.
 
   Attributes:
+    cells: whose.
     example: one of them.
     waiting: all of them; those already begun come first.
     parked: states of those already begun.
   """
 
   def __init__(self, jobs: Sequence[Job], parked: Mapping[TrialOf, State]):
+    self.cells = list({job.cell.name: job.cell for job in jobs}.values())
     self.example = jobs[0]
     self.parked = {job.of: parked[job.of] for job in jobs if job.of in parked}
     self.waiting = deque(sorted(jobs, key=lambda job: job.of not in self.parked))
@@ -120,22 +132,39 @@ class Queue:
 
 
 class Compiler:
-  """Compiles a queue's program, with as many lanes as are asked for and fit."""
+  """Compiles a queue's program, with as many lanes as are asked for and fit.
+
+  Attributes:
+    devices: where its programs run.
+    mapped: whether lanes are advanced one after another: on CPUs.
+    kind: of the devices.
+  """
 
   def __init__(
     self,
     devices: Sequence[jax.Device],
     lanes: int,
     programs: Programs | None = None,
+    before: Mapping[Any, int] | None = None,
   ):
+    """Compiles nothing yet.
+
+    Args:
+      devices: where its programs run, all of one kind.
+      lanes: per device, of every program; 0 to choose.
+      programs: as in `run`.
+      before: lanes per device that trials have run with, by their structure: what is
+        chosen for them again.
+    """
     self.devices = devices
     self._programs = programs
-    self._mapped = devices[0].platform == "cpu"
-    self._lanes = lanes or (1 if self._mapped else _VMAPPED_LANES)
+    self.mapped = _are_mapped(devices)
+    self.kind = kind_of(devices[0])
+    self._asked, self._before = lanes, before or {}
+    self._most = MAX_LANES
     own = [device for device in devices if device.process_index == jax.process_index()]
     memory = own[0].memory_stats() or {}
-    limit = memory.get("bytes_limit") if lanes == 0 else None
-    self._budget = _MEMORY_SHARE * limit if limit else None
+    self._memory = _MEMORY_SHARE * memory.get("bytes_limit", math.inf)
 
   def __call__(self, cell: Cell) -> Lanes:
     """Returns the program for trials like this cell's.
@@ -149,23 +178,29 @@ class Compiler:
     program = self._programs.get(structure)
     if program is None:
       program = self._compile(cell)
-    if program.lanes_per_device <= self._lanes:  # else `narrow` was called meanwhile
+    if program.lanes_per_device <= self._most:  # else `narrow` was called meanwhile
       self._programs[structure] = program
     return program
 
   def _compile(self, cell: Cell) -> Lanes:
-    width = self._lanes
+    given = self._asked or self._before.get(jax.tree.structure(cell.trial), 0)
+    memory = math.inf if given else self._memory
+    width = min(given or self._chosen(cell.trial), self._most)
     while True:
       try:
-        program = Lanes(cell.trial, self.devices, width, mapped=self._mapped)
+        program = Lanes(cell.trial, self.devices, width, mapped=self.mapped)
       except (jax.errors.JaxRuntimeError, MemoryError) as error:
         width = _narrower(width, error, [cell])
         continue
-      fits = self._budget is None or program.bytes_per_device <= self._budget
-      if fits or width == 1:
+      if program.bytes_per_device <= memory or width == 1:
         return program
+      # As many as should fit, a power of two as before.
+      share = memory / program.bytes_per_device
       del program  # its lanes' memory, before narrower ones are made
-      width //= 2
+      width = min(width // 2, 2 ** math.floor(math.log2(max(width * share, 1))))
+
+  def _chosen(self, trial: Trial) -> int:
+    return 1 if self.mapped else widths.width(trial, self.kind)
 
   def narrow(self, width: int, error: Exception, cells: Sequence[Cell]) -> None:
     """After this error with `width` lanes, compiles with half as many at most.
@@ -178,9 +213,14 @@ class Compiler:
     Raises:
       OutOfMemory: if fewer lanes cannot help.
     """
-    self._lanes = _narrower(width, error, cells)
+    self._most = _narrower(width, error, cells)
     if self._programs is not None:
       self._programs.clear()
+
+
+def _are_mapped(devices: Sequence[jax.Device]) -> bool:
+  """Whether lanes are advanced one after another: where a core is a device."""
+  return devices[0].platform == "cpu"
 
 
 def _narrower(width: int, error: Exception, cells: Sequence[Cell]) -> int:
@@ -214,7 +254,7 @@ class OpenProgram:
 
   def __init__(self, queue: Queue, lanes: Lanes):
     self.lanes = lanes
-    self.example = queue.example
+    self.cells, self.example = queue.cells, queue.example
     self._queue = queue
     self._jobs: list[Job | None] = [None] * lanes.num_lanes
     self._step = np.zeros(lanes.num_lanes, int)  # of each lane's trial, last we heard

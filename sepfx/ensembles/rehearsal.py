@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,7 +13,14 @@ from sepfx import precision
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.forecast import makespan
 from sepfx.ensembles.lanes import Lanes
-from sepfx.ensembles.programs import Compiler, Job, OpenProgram, Queue, jobs_of
+from sepfx.ensembles.programs import (
+  Compiler,
+  Job,
+  OpenProgram,
+  Queue,
+  by_structure,
+  jobs_of,
+)
 from sepfx.ensembles.watchers import Watcher
 
 # How long a program's steps are timed, in seconds; one check's at least.
@@ -65,20 +72,22 @@ def rehearse(
   devices: Sequence[jax.Device] | None = None,
   finished: Collection[str] = (),
   watchers: Sequence[Watcher] = (),
+  widths: Mapping[str, int] | None = None,
 ) -> Generator[Rehearsed, None, None]:
   """Compiles the programs that `run` would, and times the first steps of each.
 
   Nothing is recorded. One program runs at a time, with as many trials as it has lanes.
 
   Args:
-    cells, seed, num_trials, lanes, devices, finished: as in `run`.
+    cells, seed, num_trials, lanes, devices, finished, widths: as in `run`.
     watchers: told of each program before it is compiled.
 
   Raises:
     InvalidSetting: for codes that cannot be drawn.
     OutOfMemory: if a program does not fit, even with fewer lanes.
   """
-  compiler = Compiler(list(devices or jax.devices()), lanes)
+  before = by_structure(cells, widths)
+  compiler = Compiler(list(devices or jax.devices()), lanes, before=before)
   for jobs in jobs_of(cells, seed, num_trials, finished):
     for watcher in watchers:
       watcher.compiling(jobs[0].cell)

@@ -31,6 +31,8 @@ TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
 ENDED = "checkpoints"
 # Entries of config.json that are numbers by the cell's name.
 _OF_CELLS = ("parameters", "trials", "budgets")
+# The entry of lanes per device, by kind of device and the cell's name.
+_LANES = "lanes"
 _LOCK = ".lock"
 # Begins the name of a file that stands in a directory for the moment in which several
 # processes look whether they share it.
@@ -142,6 +144,44 @@ class RunDirectory:
     if name != CONFIG and lost:  # by somebody's hand: without it nothing can be read
       self._write_config()
 
+  def lanes(self, kind: str) -> dict[str, int]:
+    """Lanes per device that a cell's trials last ran with, by its name.
+
+    Args:
+      kind: of the devices; with none of those whose lanes are batched there are none.
+    """
+    noted = (self.stored or {}).get(_LANES, {}).get(kind, {})
+    return {cell: own[-1] for cell, own in noted.items()}
+
+  def note_lanes(self, kind: str, cells: Sequence[str], lanes: int) -> None:
+    """Writes down how wide a program is, before trials of these cells run in it.
+
+    Raises:
+      OSError: as `write`.
+    """
+    assert self.stored is not None
+    before = self.lanes(kind)
+    changed = [cell for cell in cells if before.get(cell) != lanes]
+    if others := sorted({before[cell] for cell in changed if cell in before}):
+      warnings.warn(
+        f"{self.path} was begun with {' and '.join(map(str, others))} lanes per device "
+        f"of kind {kind} (now {lanes}): its trials round differently, and so differ in "
+        "their counts",
+        stacklevel=2,
+      )
+    if changed:
+      noted = self.stored.setdefault(_LANES, {}).setdefault(kind, {})
+      for cell in changed:
+        noted.setdefault(cell, []).append(lanes)
+      self.change(CONFIG)
+      self._write_config()
+
+  def rename_cells(self, names: Mapping[str, str]) -> None:
+    """Gives cells other names in what the next config.json says of them."""
+    for noted in (self.stored or {}).get(_LANES, {}).values():
+      for old in names.keys() & noted.keys():
+        noted[names[old]] = noted.pop(old)
+
   def check_held(self) -> None:
     """Raises OSError if the directory was removed or moved since it was opened.
 
@@ -203,6 +243,7 @@ class RunDirectory:
     """
     starts = list(self.stored["starts"]) if self.stored else []
     here = environment(devices)
+    lanes = (self.stored or {}).get(_LANES)
     if starts:
       self._warn_of_changes(starts[-1], here)
     if columns:  # else nothing is trained, and all is written anew
@@ -213,6 +254,7 @@ class RunDirectory:
       "settings": dict(settings),
       "columns": dict(columns),
       **(of_cells or {}),
+      **({_LANES: lanes} if lanes else {}),
       "starts": [*starts, here],
     }
     self.change(CONFIG)
@@ -327,6 +369,7 @@ def _wrong_part(stored: Any) -> str:
     "modes": isinstance(stored.get("modes", {}), dict),
     "layout": type(stored.get("layout", 1)) is int,
     "code": _is_of_code(stored.get("code")),
+    _LANES: _are_lanes(stored.get(_LANES, {})),
     **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},
     "notes": isinstance(notes := stored.get("notes", {}), dict)
     and all(map(_are_notes, notes.values())),
@@ -358,6 +401,19 @@ def _are_notes(notes: Any) -> bool:
   return isinstance(notes, dict) and all(
     isinstance(value, int | float | str) for value in notes.values()
   )
+
+
+def _are_lanes(stored: Any) -> bool:
+  """Whether it is lists of numbers of lanes, by kind of device and the cell's name."""
+  return isinstance(stored, dict) and all(
+    isinstance(own, dict) and all(map(_are_widths, own.values()))
+    for own in stored.values()
+  )
+
+
+def _are_widths(stored: Any) -> bool:
+  proper = isinstance(stored, list) and bool(stored)
+  return proper and all(type(own) is int and own > 0 for own in stored)
 
 
 def _is_of_cells(numbers: Any) -> bool:

@@ -139,6 +139,7 @@ class StoredTrials:
       if new != name:
         self._directory.write(weights.path_of(new), weights.renamed(path, name, new))
         remove(each)
+    self._directory.rename_cells(self._new_names)
 
   def _weight_files(self) -> dict[str, pathlib.Path]:
     """Files of weights by the names that their trials had."""

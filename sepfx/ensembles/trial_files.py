@@ -21,6 +21,7 @@ import numpy as np
 from sepfx.ensembles import own_code, weights
 from sepfx.ensembles.cells import Cell, numbers_of_parameters
 from sepfx.ensembles.completeness import missing
+from sepfx.ensembles.environment import kind_of
 from sepfx.ensembles.records import (
   Records,
   Result,
@@ -228,6 +229,23 @@ class TrialFiles(Watcher):
       for (cell, k), rows in self._rows.items()
       if outgrown(self._cells[cell], rows)
     ]
+
+  def widths(self, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
+    """Lanes per device that a cell's trials last ran with, by its name.
+
+    Args:
+      devices: of their kind; None for the default platform's.
+    """
+    first, *_ = jax.devices() if devices is None else devices
+    return self._directory.lanes(kind_of(first))
+
+  def batched(self, cells: Sequence[Cell], kind: str, lanes: int) -> None:
+    """Writes down how wide a program is.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    self._directory.note_lanes(kind, [cell.name for cell in cells], lanes)
 
   def ended(self, result: Result) -> None:
     """Records a trial: its row last.

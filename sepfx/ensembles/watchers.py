@@ -21,6 +21,15 @@ class Watcher:
   def compiling(self, cell: Cell) -> None:
     """Nothing can run before this cell's program is compiled."""
 
+  def batched(self, cells: Sequence[Cell], kind: str, lanes: int) -> None:
+    """A program is there whose lanes are batched: on accelerators.
+
+    Args:
+      cells: whose trials run in it.
+      kind: of its devices.
+      lanes: per device; fewer than before if memory ran out.
+    """
+
   def started(self, cell: Cell, trial: int, step: int) -> None:
     """A trial was put into a lane, to go on from this step: 0 if it begins."""
 
