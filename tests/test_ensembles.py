@@ -229,29 +229,6 @@ def test_what_does_not_fit_is_named(monkeypatch, when, error):
     results(cell_of(small.Linear(), "m"), num_trials=2, lanes=1)
 
 
-def test_lanes_are_chosen_to_fit_the_devices_memory(monkeypatch):
-  made = []
-
-  class Accelerator:
-    platform, process_index = "gpu", 0
-
-    def memory_stats(self):
-      return {"bytes_limit": 1000}
-
-  class Program:
-    def __init__(self, trial, devices, lanes_per_device, *, mapped):
-      assert not mapped
-      made.append(lanes_per_device)
-      self.bytes_per_device = 20 * lanes_per_device
-
-  monkeypatch.setattr(programs, "Lanes", Program)
-  cell = cell_of(small.Linear(), "m")
-  programs.Compiler([Accelerator()], lanes=0)(cell)
-  assert made == [32, 16, 8]  # a program may take three tenths of the memory
-  programs.Compiler([Accelerator()], lanes=64)(cell)
-  assert made == [32, 16, 8, 64]  # what is asked for is tried
-
-
 class AtOnce(concurrent.futures.ThreadPoolExecutor):
   """Compiles when it is asked to, so that no trial ends before the next cell is ready."""
 

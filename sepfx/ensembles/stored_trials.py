@@ -87,6 +87,7 @@ class StoredTrials:
     self.probes = self._read_probes()
     self.rows = self._read_rows()
     self.weights = {self._renamed(name) for name in self._read_weights(proven)}
+    directory.rename_cells(self._new_names)
     if only_read:
       return
     if added:
@@ -139,7 +140,6 @@ class StoredTrials:
       if new != name:
         self._directory.write(weights.path_of(new), weights.renamed(path, name, new))
         remove(each)
-    self._directory.rename_cells(self._new_names)
 
   def _weight_files(self) -> dict[str, pathlib.Path]:
     """Files of weights by the names that their trials had."""
