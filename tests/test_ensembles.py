@@ -12,7 +12,16 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Lanes, Watcher, compiling, grid, leaves_of, programs, run
+from sepfx.ensembles import (
+  Lanes,
+  Watcher,
+  compiling,
+  grid,
+  hosts,
+  leaves_of,
+  programs,
+  run,
+)
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, RESUME, START
 from sepfx.errors import OutOfMemory
@@ -370,3 +379,38 @@ def test_bad_runs_are_refused(settings, message):
   settings = {"seed": 0, "num_trials": 1, **settings}
   with pytest.raises(InvalidSetting, match=message):
     run([Cell(small.TRIAL)], **settings)
+
+
+def test_results_are_handed_out_while_the_next_dispatch_runs(monkeypatch):
+  """And curves are fetched only where a trial ended."""
+  happened = []
+  advance, fetch = Lanes.advance, hosts.fetch
+
+  def dispatch(self, *arguments):
+    happened.append("dispatch")
+    return advance(self, *arguments)
+
+  def fetched(tree):
+    happened.append("curves" if hasattr(tree, "loss") else "report")
+    return fetch(tree)
+
+  class Told(Watcher):
+    def started(self, cell, trial, step):
+      happened.append(f"{trial} started")
+
+    def ended(self, result):
+      happened.append(f"{result.trial} ended")
+
+  monkeypatch.setattr(Lanes, "advance", dispatch)
+  monkeypatch.setattr(hosts, "fetch", fetched)
+  monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
+  trial = small.with_protocol(small.TRIAL, max_samples=16 * 5, thresholds=(1e-3,))
+  trial = dataclasses.replace(trial, model=small.Linear())
+  results(
+    Cell(trial), num_trials=2, lanes=1, devices=jax.devices()[:1], watchers=[Told()]
+  )
+  steps = ["dispatch", "report"] * 4
+  assert happened == [
+    "dispatch", "0 started", "report", *steps, "curves",
+    "dispatch", "0 ended", "1 started", "report", *steps, "curves", "1 ended",
+  ]  # fmt: skip

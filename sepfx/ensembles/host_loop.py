@@ -27,6 +27,8 @@ from sepfx.ensembles.compiling import Compilations, number_of_workers
 from sepfx.ensembles.prober import Prober
 from sepfx.ensembles.programs import (
   Compiler,
+  Dispatched,
+  Job,
   OpenProgram,
   Programs,
   Queue,
@@ -130,11 +132,16 @@ class _Loop:
     self._measuring: list[Future[Result]] = []
     self._unopened = Compilations(queues, compiler, number_of_workers())
     self._open: list[OpenProgram] = []
+    self._over: list[Dispatched] = []
     self._announced: Queue | None = None
 
   @precision.steps_in_single
   def results(self) -> Generator[Result, None, None]:
-    """Runs to the end."""
+    """Runs to the end.
+
+    What a dispatch came to is handed out, and so recorded, while the devices compute the
+    next one.
+    """
     with self._unopened:
       try:
         while True:
@@ -142,15 +149,25 @@ class _Loop:
           if not (self._open or self._unopened.next):
             break
           if not self._open:
+            yield from self._hand_out()
             self._wait_for_program()
           agreed = self._agree()
-          if self._keeper is not None and (agreed.stop or agreed.save):
-            self._save(self._keeper)
+          if agreed.stop or agreed.save:
+            # First what has ended: it is in no checkpoint of what is in progress.
+            yield from self._hand_out()
+            if self._keeper is not None:
+              self._save(self._keeper)
           if agreed.stop:
             break
-          self._fill(agreed)
-          if self._advance():
-            yield from self._collect()
+          started = self._fill(agreed)
+          begun = self._fits(self._dispatch)
+          yield from self._hand_out()
+          for job, step in started:
+            for watcher in self._watchers:
+              watcher.started(job.cell, job.trial, step)
+          if begun and self._fits(self._wait):
+            self._collect()
+        yield from self._hand_out()
         concurrent.futures.wait(self._measuring)
         yield from self._measured()
         if self._open or self._unopened.next:
@@ -188,8 +205,8 @@ class _Loop:
       begun.extend(queue.in_progress())
     keeper.save(begun)
 
-  def _fill(self, agreed: _Agreed) -> None:
-    """Puts trials into idle lanes.
+  def _fill(self, agreed: _Agreed) -> list[tuple[Job, int]]:
+    """Puts trials into idle lanes; returns each, with the step that it goes on from.
 
     A device works for one program at a time: the last trials of one run on some devices
     while the others go on to the next.
@@ -197,6 +214,7 @@ class _Loop:
     for opened, num_steps in zip(self._open, agreed.num_steps, strict=True):
       opened.num_steps = num_steps
     open_next = agreed.open_next
+    started = []
     for device in range(len(self._compiler.devices)):
       owner = next((c for c in self._open if c.occupies(device)), None)
       if owner is None:
@@ -206,14 +224,14 @@ class _Loop:
         self._open.append(owner)
         self._tell_of(owner)
         open_next = False  # one a round: whether the next is, is agreed on then
-      for job, step in owner.fill(device) if owner is not None else ():
-        for watcher in self._watchers:
-          watcher.started(job.cell, job.trial, step)
+      if owner is not None:
+        started += owner.fill(device)
+    return started
 
-  def _advance(self) -> bool:
-    """One dispatch of every open program; False if memory ran out in it."""
+  def _fits(self, work: Callable[[], None]) -> bool:
+    """Does what may run out of memory; if it does, the programs begin anew, narrower."""
     try:
-      _advance(self._open)
+      work()
       return True
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
       width = max(opened.lanes.lanes_per_device for opened in self._open)
@@ -228,6 +246,23 @@ class _Loop:
       self._tell_of(opened)
     return False
 
+  def _dispatch(self) -> None:
+    """Starts every open program, side by side where they are on different devices."""
+    for opened in self._open:
+      opened.dispatch()
+
+  def _wait(self) -> None:
+    """Waits for all of them."""
+    pending = list(self._open)
+    while pending:
+      if len(pending) > 1 and not any(opened.ready() for opened in pending):
+        time.sleep(_LOOK_SECONDS)
+        continue
+      over = [opened for opened in pending if len(pending) == 1 or opened.ready()]
+      for opened in over:
+        opened.steer()
+      pending = [opened for opened in pending if opened not in over]
+
   def _tell_of(self, opened: OpenProgram) -> None:
     """Says how wide a program is, before a trial runs in it."""
     if not self._compiler.mapped:
@@ -235,20 +270,27 @@ class _Loop:
         kind, width = self._compiler.kind, opened.lanes.lanes_per_device
         watcher.batched(opened.cells, kind, width)
 
-  def _collect(self) -> Iterator[Result]:
-    """Hands out what has ended and closes the programs that have nothing left."""
+  def _collect(self) -> None:
+    """Takes what has ended out of the lanes, and closes programs with nothing left."""
     with_params = self._keep_weights or self._prober is not None
+    self._over += [opened.collect(with_params=with_params) for opened in self._open]
     for opened in self._open:
-      for job, result in opened.collect(self._watchers, with_params):
+      if not (opened.running or opened.has_waiting):
+        opened.lanes.clear()
+    self._open = [c for c in self._open if c.running or c.has_waiting]
+
+  def _hand_out(self) -> Iterator[Result]:
+    """Tells of the dispatches that are over, and hands out what ended in them."""
+    over, self._over = self._over, []
+    for dispatched in over:
+      for watcher in self._watchers:
+        watcher.advanced(dispatched.cells, dispatched.steps)
+      for job, result in dispatched.ended:
         if self._prober is None:
           yield self._told(result)
         else:
           self._measuring.append(self._prober(job, result))
     yield from self._measured()
-    for opened in self._open:
-      if not (opened.running or opened.has_waiting):
-        opened.lanes.clear()
-    self._open = [c for c in self._open if c.running or c.has_waiting]
 
   def _measured(self) -> Iterator[Result]:
     """Hands out what has been measured, in the order in which it ended."""
@@ -260,18 +302,3 @@ class _Loop:
     for watcher in self._watchers:
       watcher.ended(result)
     return result
-
-
-def _advance(programs: Sequence[OpenProgram]) -> None:
-  """One dispatch of every program, side by side where they are on different devices."""
-  for opened in programs:
-    opened.dispatch()
-  pending = list(programs)
-  while pending:
-    if len(pending) > 1 and not any(opened.ready() for opened in pending):
-      time.sleep(_LOOK_SECONDS)
-      continue
-    over = [opened for opened in pending if len(pending) == 1 or opened.ready()]
-    for opened in over:
-      opened.steer()
-    pending = [opened for opened in pending if opened not in over]

@@ -25,7 +25,7 @@ from sepfx.ensembles.lanes import (
   leaves_of,
 )
 from sepfx.ensembles.records import Result, trial_name
-from sepfx.ensembles.watchers import InProgress, TrialOf, Watcher
+from sepfx.ensembles.watchers import InProgress, TrialOf
 from sepfx.errors import OutOfMemory, require
 from sepfx.training import Report, State, Trial
 
@@ -249,6 +249,20 @@ def ran_out(error: BaseException) -> bool:
   return isinstance(error, MemoryError) or (of_jax and "RESOURCE_EXHAUSTED" in str(error))
 
 
+class Dispatched(NamedTuple):
+  """What a dispatch of one program came to.
+
+  Attributes:
+    cells: of the trial in each lane, None where there was none.
+    steps: that each lane took, [L].
+    ended: the trials that ended.
+  """
+
+  cells: Sequence[Cell | None]
+  steps: np.ndarray
+  ended: Sequence[tuple[Job, Result]]
+
+
 class OpenProgram:
   """A program that is running: its queue, its lanes, and which trial is in which."""
 
@@ -323,25 +337,25 @@ class OpenProgram:
     quantum = self.lanes.quantum
     self.num_steps = quantum * max(1, round(self.num_steps * ratio / quantum))
 
-  def collect(
-    self, watchers: Sequence[Watcher], with_params: bool
-  ) -> list[tuple[Job, Result]]:
-    """Returns the trials that ended, after the watchers were told of the steps.
+  def collect(self, *, with_params: bool) -> Dispatched:
+    """Returns what the dispatch came to; lanes whose trials ended are idle then.
 
     Raises:
       FloatingPointError: where `jax_debug_nans` is on, if a number of a trial is NaN.
     """
-    report: Report = hosts.fetch(self._report)
+    report: Report = hosts.fetch(self._report._replace(curve=None))
     if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
       self._check_numbers(report)
     self._refill[:] = CONTINUE
     running = np.array([job is not None for job in self._jobs])
     steps = np.where(running, report.step - self._step, 0)
     self._step = np.array(report.step)
-    for watcher in watchers:
-      watcher.advanced([job.cell if job else None for job in self._jobs], steps)
+    cells = [job.cell if job else None for job in self._jobs]
     ended = []
-    for lane in np.flatnonzero(running & ~report.active):
+    over = np.flatnonzero(running & ~report.active)
+    if over.size:  # else no curve is needed: they are most of what there is to fetch
+      report = report._replace(curve=hosts.fetch(self._report.curve))
+    for lane in over:
       job = self._jobs[lane]
       assert job is not None
       own = jax.tree.map(lambda field, lane=lane: field[lane], report)
@@ -353,7 +367,7 @@ class OpenProgram:
       )
       ended.append((job, result))
       self._jobs[lane] = None
-    return ended
+    return Dispatched(cells, steps, ended)
 
   def _check_numbers(self, report: Report) -> None:
     """Raises FloatingPointError if a number of a trial is NaN; it names the trial."""

@@ -52,16 +52,6 @@ class Rehearsed(NamedTuple):
   most_seconds: float
 
 
-class _Counter(Watcher):
-  """Counts the steps of all lanes."""
-
-  def __init__(self) -> None:
-    self.steps = 0
-
-  def advanced(self, cells: Sequence[Cell | None], steps: np.ndarray) -> None:
-    self.steps += int(np.sum(steps))
-
-
 @precision.steps_in_single
 def rehearse(
   cells: Sequence[Cell],
@@ -121,22 +111,25 @@ def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
 
 def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes, busy: int) -> float:
   """Seconds per step of one trial, with trials in so many lanes."""
-  opened, counter = OpenProgram(Queue(jobs, {}), lanes), _Counter()
+  opened = OpenProgram(Queue(jobs, {}), lanes)
 
-  def advance() -> bool:
-    """To the next check; whether a trial is in a lane then."""
+  def advance() -> int:
+    """To the next check; returns the steps of all lanes."""
     for device in range(len(compiler.devices)):
       opened.fill(device)
     opened.num_steps = jobs[0].cell.trial.protocol.check_every
     opened.dispatch()
-    opened.collect([counter], False)
+    return int(np.sum(opened.collect(with_params=False).steps))
+
+  def goes_on() -> bool:
     return opened.running or opened.has_waiting
 
   since = time.perf_counter()
-  if advance():  # the first draws what trials begin with, which takes its own time
-    since, counter.steps = time.perf_counter(), 0
-    while advance() and time.perf_counter() - since < _TIMED_SECONDS:
-      pass
+  steps = advance()
+  if goes_on():  # the first drew what trials begin with, which takes its own time
+    since, steps = time.perf_counter(), advance()
+    while goes_on() and time.perf_counter() - since < _TIMED_SECONDS:
+      steps += advance()
   seconds = time.perf_counter() - since
   lanes.clear()
-  return seconds * busy / counter.steps
+  return seconds * busy / steps
