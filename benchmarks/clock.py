@@ -114,4 +114,5 @@ def timed(
       pass
   for program in programs.values():
     clock.bytes_per_lane = program.bytes_per_device / program.lanes_per_device
+    program.clear()  # where the run was stopped its lanes are not empty
   return clock

@@ -25,7 +25,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the 
     selects = any(argument.startswith("-m") for argument in sys.argv)
     if not selects and importlib.metadata.version("jaxlib").startswith("0.10."):
       # A third less time for the default tests. Later versions have no such choice, and
-      # of the slow tests some hold the bits of programs of two widths against one another.
+      # some slow tests hold the bits of programs of two widths against one another.
       os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
   if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     directory = tempfile.mkdtemp(prefix="sepfx-tests-")

@@ -412,7 +412,7 @@ def test_each_part_alone(tmp_path, monkeypatch, part):
       return False
 
     def left(self, part):
-      return 3.0
+      return 600
 
   stand_in(monkeypatch, 3.0)
   small = functools.partial(cells.cell, models="ffn")  # instead of Transformers on bits
@@ -420,7 +420,7 @@ def test_each_part_alone(tmp_path, monkeypatch, part):
   handler = signal.getsignal(signal.SIGTERM)
   with flagsaver.flagsaver():
     flags.FLAGS(["test"])
-    on_accelerator.measure(tmp_path, TINY, NeverOver(1, [part]))
+    on_accelerator.measure(tmp_path, TINY, NeverOver(600, [part]))
   assert signal.getsignal(signal.SIGTERM) is handler
   parts, _ = left(tmp_path)
   assert list(parts) == [part]
