@@ -6,6 +6,7 @@ on accelerators. There the slow ones are run with other slow tests, the rest by 
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,8 +61,8 @@ def products(asked):
 
 def has_tensor_cores():
   """Whether products of float32 may be in TF32: from NVIDIA's compute capability 8."""
-  capability = getattr(DEVICES[0], "compute_capability", "0")
-  return DEVICES[0].platform == "gpu" and float(capability) >= 8
+  device: Any = DEVICES[0]
+  return device.device_kind.startswith("NVIDIA") and float(device.compute_capability) >= 8
 
 
 def test_products_of_float32_are_float32s():
