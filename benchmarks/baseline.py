@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 
 import torch
 from torch import nn
@@ -116,13 +117,53 @@ class Trial:
       self.loss = nn.functional.mse_loss(self.model(inputs), labels).item()
 
 
+def default_device() -> torch.device:
+  return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def seconds_per_step(model: str, length: int, seconds: float) -> float:
+  """Returns the time of an optimizer step with its share of the evaluations.
+
+  Args:
+    model: which.
+    length: N.
+    seconds: that are measured, and at least three checks.
+  """
+  trial = Trial(model, length, default_device())
+  trial.advance(CHECK_EVERY)  # PyTorch's own first-call costs
+  start, checks = time.perf_counter(), 0
+  while time.perf_counter() - start < seconds or checks < 3:
+    trial.advance(CHECK_EVERY)
+    checks += 1
+  return (time.perf_counter() - start) / (checks * CHECK_EVERY)
+
+
+def allow_tf32(allowed: bool) -> None:
+  """Sets in what NVIDIA's GPUs multiply, in products and in cuDNN's kernels alike.
+
+  By default PyTorch's products are in float32, and cuDNN's (the GRU's) in TF32.
+  """
+  torch.backends.cuda.matmul.allow_tf32 = allowed
+  torch.backends.cudnn.allow_tf32 = allowed
+
+
+def described() -> str:
+  """Which PyTorch, where, and what of TF32 it is allowed."""
+  of_products = torch.backends.cuda.matmul.allow_tf32
+  of_cudnn = torch.backends.cudnn.allow_tf32
+  return (
+    f"{torch.__version__} on {default_device()}, allow_tf32: products {of_products}, "
+    f"cuDNN {of_cudnn}"
+  )
+
+
 def main() -> None:
   parser = argparse.ArgumentParser()
   parser.add_argument("--model", choices=MODELS, required=True)
   parser.add_argument("--length", type=int, required=True)
   parser.add_argument("--trials", type=int, required=True)
   asked = parser.parse_args()
-  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+  device = default_device()
   for _ in range(asked.trials):
     trial, steps = Trial(asked.model, asked.length, device), 0
     while trial.loss >= THRESHOLD:

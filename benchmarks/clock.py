@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sepfx.ensembles import Cell, Result, Watcher, run
+from sepfx.ensembles.programs import Programs
 from sepfx.errors import Interrupted
 
 
@@ -19,9 +20,12 @@ class Clock(Watcher):
   Attributes:
     compiled: seconds until the first dispatch was over.
     seconds: from then until the last dispatch was over; 0 before.
-    steps: of all lanes in that time.
+    steps: of all trials in that time.
+    lane_steps: the same with those by which idle lanes were advanced beside busy ones.
     longest: steps of a lane that was busy in every dispatch, the first too.
     lanes: lanes per device.
+    bytes_per_lane: device memory of the program and what its lanes hold, over the lanes
+      of a device.
     results: of the trials that have ended.
   """
 
@@ -30,7 +34,8 @@ class Clock(Watcher):
     self._first: float | None = None
     self._num_trials, self._num_devices = num_trials, num_devices
     self._busy, self._offered = 0.0, 0.0
-    self.steps = self.longest = self.lanes = 0
+    self.steps = self.lane_steps = self.longest = self.lanes = 0
+    self.bytes_per_lane = 0.0
     self.results: list[Result] = []
 
   @property
@@ -56,7 +61,8 @@ class Clock(Watcher):
       self._first = self._last = now
       return
     by_device = steps.reshape(self._num_devices, -1)
-    if jax.devices()[0].platform != "cpu":  # an idle lane costs what a busy one does
+    batched = jax.devices()[0].platform != "cpu"
+    if batched:  # an idle lane costs what a busy one does
       by_device = by_device.T.reshape(-1, 1)
     by_device = by_device.sum(axis=1)
     if self._num_trials - len(self.results) > np.count_nonzero(steps):
@@ -65,6 +71,7 @@ class Clock(Watcher):
       self._offered += now - self._last
     self._last = now
     self.steps += int(steps.sum())
+    self.lane_steps += int(len(steps) * steps.max() if batched else steps.sum())
 
   def ended(self, result: Result) -> None:
     self.results.append(result)
@@ -91,6 +98,7 @@ def timed(
   """
   devices = jax.devices()[:num_devices]
   clock = Clock(num_trials, len(devices))
+  programs: Programs = {}
   results = run(
     [cell],
     seed=seed,
@@ -99,8 +107,12 @@ def timed(
     devices=devices,
     watchers=[clock],
     stopping=lambda: enough(clock),
+    programs=programs,
   )
   with contextlib.suppress(Interrupted):
     for _ in results:
       pass
+  for program in programs.values():
+    clock.bytes_per_lane = program.bytes_per_device / program.lanes_per_device
+    program.clear()  # where the run was stopped its lanes are not empty
   return clock

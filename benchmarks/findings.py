@@ -93,7 +93,8 @@ def _text(value: Any) -> str:
   if value is None:
     return ""
   if isinstance(value, float):
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.4g}"
   if isinstance(value, int):
     return f"{value:,}"
   return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

@@ -33,7 +33,6 @@ from benchmarks.cells import PRESETS, figure_1a, first_checks
 from benchmarks.clock import timed
 from benchmarks.products import matrix_peak, step_operations
 from experiments import command_line
-from sepfx.training import Online
 
 flags.DEFINE_list("models", ["transformer", "ffn", "gru"], "First table: which models.")
 flags.DEFINE_list("lengths", ["4", "12"], "First table: N.")
@@ -47,21 +46,8 @@ flags.DEFINE_bool(
 )
 
 FLAGS = flags.FLAGS  # --lanes, of the first table, is that of the studies
-_PUBLISHED = Online()
 _GROWTH_LENGTH = 12
 _GROWTH_CHECKS = 10
-
-
-def theirs(model: str, length: int, seconds: float) -> float:
-  """Returns the baseline's seconds per step, evaluations included."""
-  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-  trial = baseline.Trial(model, length, device)
-  trial.advance(_PUBLISHED.check_every)  # PyTorch's own first-call costs
-  start, checks = time.perf_counter(), 0
-  while time.perf_counter() - start < seconds or checks < 3:
-    trial.advance(_PUBLISHED.check_every)
-    checks += 1
-  return (time.perf_counter() - start) / (checks * _PUBLISHED.check_every)
 
 
 def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
@@ -75,7 +61,7 @@ def ratios(console: rich.console.Console, models: Sequence[str]) -> None:
   )  # fmt: skip
   for model in models:
     for length in map(int, FLAGS.lengths):
-      slow = theirs(model, length, FLAGS.baseline_seconds)
+      slow = baseline.seconds_per_step(model, length, FLAGS.baseline_seconds)
       cell = figure_1a(model, length)
       clock = timed(cell, FLAGS.num_trials, lanes=FLAGS.lanes)
       fast = clock.seconds / clock.steps
@@ -140,8 +126,8 @@ def whole_figure(console: rich.console.Console) -> None:
   total = 0.0
   for model, length in dict.fromkeys(records[["model", "length"]].tolist()):
     own = records[(records["model"] == model) & (records["length"] == length)]
-    steps = own["samples"].sum() / _PUBLISHED.batch_size
-    slow = theirs(model, length, FLAGS.baseline_seconds / 2)
+    steps = own["samples"].sum() / baseline.BATCH_SIZE
+    slow = baseline.seconds_per_step(model, length, FLAGS.baseline_seconds / 2)
     total += steps * slow
     table.add_row(
       model,

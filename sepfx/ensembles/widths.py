@@ -20,7 +20,11 @@ from sepfx.training import Trial
 # By the kind of device: rows of structures, each with what tells it from others
 # ("operations", "parameters"), how a reader knows it ("what"), and its lanes.
 TABLE = pathlib.Path(__file__).with_name("widths.json")
-Table = Mapping[str, Sequence[Mapping[str, Any]]]
+Row = Mapping[str, Any]
+Table = Mapping[str, Sequence[Row]]
+# A narrower width that takes at most so many times the least time is as good as the best:
+# it takes less memory, and fewer lanes are idle where few trials run.
+_AS_GOOD = 1.1
 
 # The rule's bounds. On one H200 a step took 0.1 ms with one lane and 0.3 ms with 32:
 # fewer would save little where few trials run.
@@ -36,11 +40,11 @@ def width(trial: Trial, kind: str) -> int:
 
   If they fit its memory: that is seen when the program is compiled.
   """
-  operations, parameters = loss_operations(trial), trial.num_parameters
+  own = structure_of(trial)
   for row in json.loads(TABLE.read_text()).get(kind, ()):
-    if (row["operations"], row["parameters"]) == (operations, parameters):
+    if _is_of(row, own):
       return int(row["lanes"])
-  return by_rule(operations)
+  return by_rule(own["operations"])
 
 
 def by_rule(operations: int) -> int:
@@ -51,3 +55,34 @@ def by_rule(operations: int) -> int:
   """
   filling = round(math.log2(_FILLING / max(operations, 1)))
   return min(max(LEAST, 2 ** max(filling, 0)), MOST)
+
+
+def structure_of(trial: Trial) -> dict[str, int]:
+  """Returns what tells the structure of a trial from others in the table."""
+  return {"operations": loss_operations(trial), "parameters": trial.num_parameters}
+
+
+def best(seconds: Mapping[int, float]) -> int:
+  """Returns the narrowest width within a tenth of the least time per trial-step.
+
+  Args:
+    seconds: per trial-step, or in another unit, by width.
+  """
+  most = _AS_GOOD * min(seconds.values())
+  return min(width for width, own in seconds.items() if own <= most)
+
+
+def merged(table: Table, kind: str, rows: Sequence[Row]) -> Table:
+  """Returns the table with these rows too: each replaces one of the same structure.
+
+  Args:
+    table: as it was.
+    kind: of the device that they were measured on.
+    rows: of different structures.
+  """
+  kept = [row for row in table.get(kind, ()) if not any(_is_of(row, own) for own in rows)]
+  return {**table, kind: [*kept, *rows]}
+
+
+def _is_of(row: Row, structure: Row) -> bool:
+  return all(row[name] == structure[name] for name in ("operations", "parameters"))
