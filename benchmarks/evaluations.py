@@ -22,7 +22,7 @@ from absl import app, flags
 
 from sepfx import models, precision
 from sepfx.ensembles import Cell
-from sepfx.ensembles.lanes import GROUP
+from sepfx.ensembles.lanes import group_size
 from sepfx.tasks import QSTR
 from sepfx.training import Online, OnlineTrial, State, World, select
 from sepfx.training.online import CHUNK, GLANCE, PART
@@ -88,8 +88,9 @@ def main(_: list[str]) -> None:
       table.add_row(*name, "in chunks", f"{CHUNK * reads:,.0f}", f"{reads:.1f}")
       exact, _ = exact_checks(trial, in_two_stages)
       undecided = rng.choice(exact, (_DRAWS, FLAGS.lanes)).sum(axis=1)
-      groups = np.ceil(undecided / GROUP).mean()
-      prompts = GLANCE + groups * GROUP * whole / FLAGS.lanes
+      group = group_size(FLAGS.lanes)
+      groups = np.ceil(undecided / group).mean()
+      prompts = GLANCE + groups * group * whole / FLAGS.lanes
       steps = 1 + groups * -(-whole // PART)
       name = (model, str(length), f"{len(exact)}")
       table.add_row(*name, "in two stages", f"{prompts:,.0f}", f"{steps:.1f}")

@@ -157,10 +157,10 @@ def test_a_trial_with_an_evaluation_of_its_own_does_not_glance():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [1, 2, 4])
-def test_batched_lanes_have_the_passages_of_trials_that_read_all(monkeypatch, group):
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_batched_lanes_have_the_passages_of_trials_that_read_all(monkeypatch, groups):
   """Six of them, of which some glance and some read all at the same check."""
-  monkeypatch.setattr(lanes_lib, "GROUP", group)
+  monkeypatch.setattr(lanes_lib, "_GROUPS", groups)
   monkeypatch.setattr(online, "GLANCE", 130)
   cell = Cell(small.TRIAL)
   seeds = cell.seeds(5, 6)

@@ -28,8 +28,9 @@ from sepfx.training import (
 )
 
 _AXIS = "trials"
-# Lanes that are evaluated in full together, where lanes are batched.
-GROUP = 4
+# Where lanes are batched those that a glance decides nothing for are evaluated in full in
+# at most so many groups of equal size, one after another: at most checks one or two are.
+_GROUPS = 8
 
 # `jax.random.key_data` of each of the `Seeds`, [L *key]: NumPy has no typed keys.
 KeyData = tuple[np.ndarray, ...]
@@ -130,6 +131,11 @@ def _advance_mapped(structure: Any):
   return advance
 
 
+def group_size(num_lanes: int) -> int:
+  """Lanes that are evaluated in full together, of so many that are batched."""
+  return -(-num_lanes // _GROUPS)
+
+
 def _advance_vmapped(structure: Any):
   """All lanes in one batched program: the right form on an accelerator.
 
@@ -156,7 +162,7 @@ def _advance_vmapped(structure: Any):
   ) -> State:
     """Evaluates these lanes in full; of the others it is what was glanced at."""
     num_lanes = len(of)
-    width = min(GROUP, num_lanes)
+    width = group_size(num_lanes)
     order = jnp.argsort(~of)  # those first
     number = jnp.sum(of)
 
