@@ -3,12 +3,16 @@
 Flax's cells are not used because they have one bias where PyTorch has two (AdamW
 moves the sum of two twice as fast), and because the input products of all times
 are taken in one matrix product here, outside the scan.
+
+On CPUs each gate of each direction has a product of its own in each time step. Elsewhere
+all of them are one product: few large operations suit accelerators.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +24,10 @@ from jaxtyping import Array, Float
 from sepfx.models.initializers import Scheme, orthogonal, uniform
 from sepfx.models.network import Network, check_inputs
 from sepfx.models.products import product
+
+# Time steps of the fused form in one round of its loop: with one, a round would copy its
+# states for the next.
+_UNROLL = 2
 
 
 def gru_cell(x_gates, h_gates, carry):
@@ -79,9 +87,9 @@ def scan_cells(
   return scan(cell, num_carries, x_gates, kernels, biases)
 
 
-def _scan_cells(cell, num_carries, x_gates, kernels, biases):
+def _scan_cells(cell, num_carries, x_gates, kernels, biases, unroll=1):
   offsets = _every_time(biases, x_gates, 1)
-  return _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets)
+  return _scan_with_offsets(cell, num_carries, kernels, unroll, x_gates, offsets)
 
 
 def _every_time(biases, x_gates, n):
@@ -91,9 +99,8 @@ def _every_time(biases, x_gates, n):
   )
 
 
-def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
+def _scan_with_offsets(cell, num_carries, kernels, unroll, x_gates, offsets):
   def step(carries, gates):
-    # One plain product a gate: batching them into one is slower.
     carries = [
       cell(x, [carry[0] @ w + b for w, b in zip(kernel, offset, strict=True)], carry)
       for x, offset, kernel, carry in zip(*gates, kernels, carries, strict=True)
@@ -102,30 +109,37 @@ def _scan_with_offsets(cell, num_carries, kernels, x_gates, offsets):
 
   # The first step needs no product, because h_0 = 0.
   carries = []
-  for x, offset in zip(x_gates, offsets, strict=True):
+  for x, offset, kernel in zip(x_gates, offsets, kernels, strict=True):
     h_gates = [jnp.broadcast_to(b[0], x[0][0].shape) for b in offset]
-    zeros = jnp.zeros_like(x[0][0])
+    zeros = jnp.zeros((x[0].shape[1], kernel[0].shape[0]), x[0].dtype)
     carries.append(cell([own[0] for own in x], h_gates, (zeros,) * num_carries))
-  later = jax.tree.map(lambda a: a[1:], (x_gates, offsets))
-  states = jax.lax.scan(step, carries, later)[1]
+  states = [[carry[0] for carry in carries]]
+  # As many more as leave no remainder to the scan, which would copy all that it keeps.
+  before = 1 + (len(x_gates[0][0]) - 1) % unroll
+  for i in range(1, before):
+    own = jax.tree.map(operator.itemgetter(i), (x_gates, offsets))
+    carries, own_states = step(carries, own)
+    states.append(own_states)
+  later = jax.tree.map(lambda a: a[before:], (x_gates, offsets))
+  scanned = jax.lax.scan(step, carries, later, unroll=unroll)[1]
   return [
-    jnp.concatenate([carry[0][None], own])
-    for carry, own in zip(carries, states, strict=True)
+    jnp.concatenate([*(h[None] for h in early), own])
+    for *early, own in zip(*states, scanned, strict=True)
   ]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _scan_keeping_cotangents(cell, num_carries, x_gates, kernels, biases):
-  return _scan_cells(cell, num_carries, x_gates, kernels, biases)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 5))
+def _scan_keeping_cotangents(cell, num_carries, x_gates, kernels, biases, unroll=1):
+  return _scan_cells(cell, num_carries, x_gates, kernels, biases, unroll)
 
 
 @_scan_keeping_cotangents.defjvp
-def _scan_keeping_jvp(cell, num_carries, primals, tangents):
+def _scan_keeping_jvp(cell, num_carries, unroll, primals, tangents):
   x_gates, kernels, biases = primals
   of_x_gates, of_kernels, of_biases = tangents
   # A bias per prompt, so that the transpose has its cotangents before they are summed.
   n = x_gates[0][0].shape[1]
-  scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels)
+  scan = functools.partial(_scan_with_offsets, cell, num_carries, kernels, unroll)
   offsets = _every_time(biases, x_gates, n)
   states, push_forward = jax.linearize(scan, x_gates, offsets)
   # What another kernel does, it does as another offset of each time. The first step has
@@ -138,6 +152,63 @@ def _scan_keeping_jvp(cell, num_carries, primals, tangents):
     )
   ]
   return states, push_forward(of_x_gates, of_offsets)
+
+
+# Compiled functions, so that what chooses between two forms, and differentiates each of
+# them twice, finds the second time done.
+_form = functools.partial(jax.jit, static_argnums=(0, 1, 2))
+
+
+@_form
+def gate_by_gate(
+  cell: Callable, gates: int, num_carries: int, tokens: Any, parameters: Any
+) -> Any:
+  """Runs both directions of a layer, with a product per gate: as CPUs do.
+
+  Batching them into one is slower there.
+
+  Args:
+    cell: as in `scan_cells`.
+    gates: of the cell, G.
+    num_carries: arrays in a carry.
+    tokens: [N n D].
+    parameters: of the forward and of the backward direction: W_i [D G units],
+      W_h [units G units], b_i and b_h [G units].
+
+  Returns:
+    List of the states of both directions, in the order in which each reads, [N n units].
+  """
+  x_gates, kernels, biases = [], [], []
+  for read, own in zip((tokens, tokens[::-1]), parameters, strict=True):
+    w_i, w_h, b_i, b_h = (jnp.split(a, gates, axis=-1) for a in own)
+    x_gates.append([product(read, w) + b for w, b in zip(w_i, b_i, strict=True)])
+    kernels.append(w_h)
+    biases.append(b_h)
+  return scan_cells(cell, num_carries, x_gates, kernels, biases)
+
+
+@_form
+def fused(
+  cell: Callable, gates: int, num_carries: int, tokens: Any, parameters: Any
+) -> Any:
+  """The same with one product per time step, and one for its gradient: as others do.
+
+  The gradient of W_h is one product over all times, for any number of prompts.
+  """
+
+  # What is kept for the gradient is what the products gave. The cell is computed again,
+  # which takes no longer than to read what is in it.
+  @functools.partial(jax.checkpoint, prevent_cse=False)
+  def joined(x_gates, h_gates, carry):
+    split = (jnp.split(own[0], gates, axis=-1) for own in (x_gates, h_gates))
+    return cell(*split, carry)
+
+  def direction(read, w_i, w_h, b_i, b_h):
+    own = [[product(read, w_i) + b_i]], [[w_h]], [[b_h]]
+    return _scan_keeping_cotangents(joined, num_carries, *own, _UNROLL)[0]
+
+  both = jnp.stack([tokens, tokens[::-1]])
+  return list(jax.vmap(direction)(both, *map(jnp.stack, zip(*parameters, strict=True))))
 
 
 class _Bidirectional(Network):
@@ -185,17 +256,15 @@ class _Bidirectional(Network):
     """Maps embedded tokens to predictions."""
     check_inputs(inputs, "n N D")
     times_first = jnp.swapaxes(self.cast(inputs), 0, 1)  # [N n D]
-    x_gates, kernels, biases = [], [], []
-    for direction, tokens in (("forward", times_first), ("backward", times_first[::-1])):
-      w_i, w_h, b_i, b_h = (
-        jnp.split(a, self.gates, axis=-1)
-        for a in self._parameters(direction, inputs.shape[-1])
-      )
-      x_gates.append([product(tokens, w) + b for w, b in zip(w_i, b_i, strict=True)])
-      kernels.append(w_h)
-      biases.append(b_h)
-    h_forward, h_backward = scan_cells(
-      self.cell, self.num_carries, x_gates, kernels, biases
+    parameters = [
+      self._parameters(own, inputs.shape[-1]) for own in ("forward", "backward")
+    ]
+    cpu, default = (
+      functools.partial(form, self.cell, self.gates, self.num_carries)
+      for form in (gate_by_gate, fused)
+    )
+    h_forward, h_backward = jax.lax.platform_dependent(
+      times_first, parameters, cpu=cpu, default=default
     )
     if self.num_outputs is not None:
       last = jnp.concatenate([h_forward[-1], h_backward[-1]], axis=-1)
