@@ -21,7 +21,7 @@ optimizer step of one trial with its share of the evaluations; compilation is ap
   like those two, one after another, and as much faster with all workers as "compile"
   found.
 - compile: seconds for programs of Figure 1(a) with all workers and with one, from an
-  empty cache each. One worker comes second and has the same programs: what XLA remembers
+  empty cache each. One worker comes second and has two of them again: what XLA remembers
   of them can only help it.
 - evaluations: whole trials beside training with a check every 200 steps. `ms per check`
   is what a check costs per lane, `checks read in full` the share of them that a glance

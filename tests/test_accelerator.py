@@ -30,7 +30,7 @@ DEVICES = jax.devices()[:1]
 CPU = jax.devices("cpu")[0]
 EPSILON = 2.0**-24  # of float32, to nearest
 CELL = Cell(
-  small.with_protocol(small.TRIAL, max_samples=16 * 5 * 40, thresholds=(0.9, 0.8, 0.7))
+  small.with_protocol(small.TRIAL, max_samples=16 * 5 * 40, thresholds=(0.8, 0.6, 0.4))
 )
 SEED, LANES = 3, 4
 
@@ -239,7 +239,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same(tmp_path, attempt, five):
       5,
       keeper=Checkpoints(tmp_path, 60),
       watchers=[watcher],
-      stopping=lambda: watcher.number == 2,
+      stopping=lambda: watcher.number > 0,  # heard one dispatch later
     )
   kept = Checkpoints(tmp_path, 60).restore([CELL])
   assert len(kept) == LANES
