@@ -72,10 +72,8 @@ def _in_pytorch(model: str, length: int, tf32: bool, seconds: float) -> Row:
   """The published program: its time, and what it is allowed."""
   try:
     from benchmarks import baseline
-  except ModuleNotFoundError as error:
-    if error.name != "torch":
-      raise
-    return {"failed": "PyTorch is not installed: pip install -e '.[bench]'"}
+  except (ImportError, OSError) as error:  # it is not there, or libraries of it are not
+    return {"failed": f"no PyTorch ({error}): pip install -e '.[bench]'"}
   baseline.allow_tf32(tf32)
   theirs = baseline.seconds_per_step(model, length, seconds)
   return {"PyTorch": baseline.described(), "PyTorch_ms_per_trial_step": 1e3 * theirs}

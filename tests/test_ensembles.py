@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import itertools
+import threading
 
 import chex
 import jax
@@ -381,36 +382,78 @@ def test_bad_runs_are_refused(settings, message):
     run([Cell(small.TRIAL)], **settings)
 
 
+# Five steps, of which the last one ends it.
+SHORT = dataclasses.replace(
+  small.with_protocol(small.TRIAL, max_samples=16 * 5, thresholds=(1e-3,)),
+  model=small.Linear(),
+)
+ONE_LANE = {"lanes": 1, "devices": jax.devices()[:1]}
+
+
 def test_results_are_handed_out_while_the_next_dispatch_runs(monkeypatch):
+  """Also where a device keeps the thread that starts a dispatch, as GPUs may."""
+  told, waited = threading.Event(), []
+  advance = Lanes.advance
+
+  def dispatch(self, key_data, leaves, refill, num_steps):
+    if refill[0] == START and not waited:
+      waited.append(None)  # the first trial begins
+    elif refill[0] == START:
+      waited.append(told.wait(60))
+    return advance(self, key_data, leaves, refill, num_steps)
+
+  class Told(Watcher):
+    def ended(self, result):
+      told.set()
+
+  monkeypatch.setattr(Lanes, "advance", dispatch)
+  results(Cell(SHORT), num_trials=2, watchers=[Told()], **ONE_LANE)
+  assert waited == [None, True]
+
+
+def test_what_happens_is_told_in_its_order(monkeypatch):
   """And curves are fetched only where a trial ended."""
   happened = []
-  advance, fetch = Lanes.advance, hosts.fetch
-
-  def dispatch(self, *arguments):
-    happened.append("dispatch")
-    return advance(self, *arguments)
-
-  def fetched(tree):
-    happened.append("curves" if hasattr(tree, "loss") else "report")
-    return fetch(tree)
+  fetch = hosts.fetch
 
   class Told(Watcher):
     def started(self, cell, trial, step):
       happened.append(f"{trial} started")
 
+    def advanced(self, cells, steps):
+      happened.append(int(steps.sum()))
+
     def ended(self, result):
       happened.append(f"{result.trial} ended")
 
-  monkeypatch.setattr(Lanes, "advance", dispatch)
+  def fetched(tree):
+    if hasattr(tree, "loss"):
+      happened.append("curves")
+    return fetch(tree)
+
   monkeypatch.setattr(hosts, "fetch", fetched)
   monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
-  trial = small.with_protocol(small.TRIAL, max_samples=16 * 5, thresholds=(1e-3,))
-  trial = dataclasses.replace(trial, model=small.Linear())
-  results(
-    Cell(trial), num_trials=2, lanes=1, devices=jax.devices()[:1], watchers=[Told()]
-  )
-  steps = ["dispatch", "report"] * 4
+  results(Cell(SHORT), num_trials=2, watchers=[Told()], **ONE_LANE)
   assert happened == [
-    "dispatch", "0 started", "report", *steps, "curves",
-    "dispatch", "0 ended", "1 started", "report", *steps, "curves", "1 ended",
+    "0 started", 1, 1, 1, 1, "curves", 1, "0 ended",
+    "1 started", 1, 1, 1, 1, "curves", 1, "1 ended",
   ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ["RESOURCE_EXHAUSTED: 3 GiB", "INTERNAL: a fault"])
+def test_what_ended_before_a_failure_is_handed_out(monkeypatch, error):
+  advance, told = Lanes.advance, []
+
+  def dispatch(self, key_data, leaves, refill, num_steps):
+    if refill[0] == START and self._slots is not None:  # the second trial's first
+      raise jax.errors.JaxRuntimeError(error)
+    return advance(self, key_data, leaves, refill, num_steps)
+
+  class Told(Watcher):
+    def ended(self, result):
+      told.append(result.trial)
+
+  monkeypatch.setattr(Lanes, "advance", dispatch)
+  with pytest.raises((OutOfMemory, jax.errors.JaxRuntimeError)):
+    results(Cell(SHORT), num_trials=2, watchers=[Told()], **ONE_LANE)
+  assert told == [0]

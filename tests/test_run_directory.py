@@ -317,11 +317,12 @@ def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
 def test_a_digest_of_source_is_of_every_module(tmp_path):
   (tmp_path / "one.py").write_text("ONE = 1\n")
   found = [source_digest([tmp_path])]
-  for name, text in (("two.py", ""), ("one.py", "ONE = 2\n"), ("notes.txt", "")):
+  written = ("two.py", ""), ("one.py", "ONE = 2\n"), ("table.json", ""), ("notes.txt", "")
+  for name, text in written:
     (tmp_path / name).write_text(text)
     found.append(source_digest([tmp_path]))
-  assert len(set(found)) == 3
-  assert found[2] == found[3]
+  assert len(set(found)) == 4
+  assert found[3] == found[4]
 
 
 COLUMNS = {"task": "str", "samples": "int", "outcome": "str"}

@@ -76,9 +76,12 @@ def _packages() -> list[pathlib.Path]:
 
 
 def source_digest(packages: Sequence[pathlib.Path] = ()) -> str:
-  """A digest of all modules in these directories, by default of this project's own."""
+  """A digest of all modules in these directories, and of tables that decide how they run.
+
+  By default of this project's own.
+  """
   digest = hashlib.sha256()
   for package in packages or _packages():
-    for file in sorted(package.rglob("*.py")):
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.json")]):
       digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
   return digest.hexdigest()[:16]

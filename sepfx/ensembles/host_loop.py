@@ -15,7 +15,7 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -131,6 +131,7 @@ class _Loop:
     self._prober, self._keep_weights = prober, keep_weights
     self._measuring: list[Future[Result]] = []
     self._unopened = Compilations(queues, compiler, number_of_workers())
+    self._launcher = ThreadPoolExecutor(max_workers=len(compiler.devices))
     self._open: list[OpenProgram] = []
     self._over: list[Dispatched] = []
     self._announced: Queue | None = None
@@ -142,7 +143,7 @@ class _Loop:
     What a dispatch came to is handed out, and so recorded, while the devices compute the
     next one.
     """
-    with self._unopened:
+    with self._launcher, self._unopened:
       try:
         while True:
           self._unopened.begin()
@@ -172,6 +173,9 @@ class _Loop:
         yield from self._measured()
         if self._open or self._unopened.next:
           raise Interrupted
+      except Exception:
+        yield from self._hand_out()  # what ended before it is recorded
+        raise
       finally:
         held_up = self._unopened.unfinished()
         for watcher in self._watchers if held_up else ():
@@ -220,7 +224,7 @@ class _Loop:
       if owner is None:
         owner = next((c for c in self._open if c.has_waiting), None)
       if owner is None and self._unopened.next and open_next:
-        owner = OpenProgram(*self._unopened.take())
+        owner = OpenProgram(*self._unopened.take(), self._launcher)
         self._open.append(owner)
         self._tell_of(owner)
         open_next = False  # one a round: whether the next is, is agreed on then
@@ -240,7 +244,8 @@ class _Loop:
     queues = [opened.requeue() for opened in self._open]
     self._open.clear()  # frees their lanes
     self._open = [
-      OpenProgram(queue, self._compiler(queue.example.cell)) for queue in queues
+      OpenProgram(queue, self._compiler(queue.example.cell), self._launcher)
+      for queue in queues
     ]
     for opened in self._open:
       self._tell_of(opened)

@@ -7,11 +7,13 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from sepfx import precision
 from sepfx.ensembles import hosts, widths
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.environment import kind_of
@@ -266,8 +268,16 @@ class Dispatched(NamedTuple):
 class OpenProgram:
   """A program that is running: its queue, its lanes, and which trial is in which."""
 
-  def __init__(self, queue: Queue, lanes: Lanes):
-    self.lanes = lanes
+  def __init__(self, queue: Queue, lanes: Lanes, launcher: Executor):
+    """Nothing runs yet.
+
+    Args:
+      queue: of its trials.
+      lanes: compiled for them.
+      launcher: its threads start dispatches. A GPU's loops may keep the thread that
+        starts them until they are over.
+    """
+    self.lanes, self._launcher = lanes, launcher
     self.cells, self.example = queue.cells, queue.example
     self._queue = queue
     self._jobs: list[Job | None] = [None] * lanes.num_lanes
@@ -276,7 +286,7 @@ class OpenProgram:
     self._since = np.zeros(lanes.num_lanes)  # when each lane's trial was put there
     self._lifetime = 0.0  # seconds, of the trial that has been there longest so far
     self._started = 0.0  # when the last dispatch was
-    self._report: Any = None
+    self._launched: Future[Report]
     self.num_steps = lanes.quantum  # of the next dispatch
 
   @property
@@ -318,11 +328,22 @@ class OpenProgram:
   def dispatch(self) -> None:
     """Starts to advance the lanes."""
     self._started = time.perf_counter()
-    self._report = self.lanes.advance(*self._arguments, self._refill, self.num_steps)
+    self._launched = self._launcher.submit(
+      precision.carried(self.lanes.advance),
+      *self._arguments,
+      self._refill,
+      self.num_steps,
+    )
 
   def ready(self) -> bool:
     """Whether the lanes have come to the end of their dispatch."""
-    return all(a.is_ready() for a in jax.tree.leaves(self._report))
+    launched = self._launched
+    return launched.done() and all(a.is_ready() for a in jax.tree.leaves(self._report))
+
+  @property
+  def _report(self) -> Report:
+    """Of the last dispatch, once it was started; it may still be being computed."""
+    return self._launched.result()
 
   def steer(self) -> None:
     """Sets the steps of the next dispatch, at the end of this one."""

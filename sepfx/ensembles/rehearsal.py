@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -111,7 +112,8 @@ def _rehearsed(jobs: Sequence[Job], compiler: Compiler) -> Rehearsed:
 
 def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes, busy: int) -> float:
   """Seconds per step of one trial, with trials in so many lanes."""
-  opened = OpenProgram(Queue(jobs, {}), lanes)
+  launcher = ThreadPoolExecutor(max_workers=1)
+  opened = OpenProgram(Queue(jobs, {}), lanes, launcher)
 
   def advance() -> int:
     """To the next check; returns the steps of all lanes."""
@@ -124,12 +126,13 @@ def _pace(jobs: Sequence[Job], compiler: Compiler, lanes: Lanes, busy: int) -> f
   def goes_on() -> bool:
     return opened.running or opened.has_waiting
 
-  since = time.perf_counter()
-  steps = advance()
-  if goes_on():  # the first drew what trials begin with, which takes its own time
-    since, steps = time.perf_counter(), advance()
-    while goes_on() and time.perf_counter() - since < _TIMED_SECONDS:
-      steps += advance()
-  seconds = time.perf_counter() - since
+  with launcher:
+    since = time.perf_counter()
+    steps = advance()
+    if goes_on():  # the first drew what trials begin with, which takes its own time
+      since, steps = time.perf_counter(), advance()
+      while goes_on() and time.perf_counter() - since < _TIMED_SECONDS:
+        steps += advance()
+    seconds = time.perf_counter() - since
   lanes.clear()
   return seconds * busy / steps
