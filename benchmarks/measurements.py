@@ -75,8 +75,15 @@ def _in_pytorch(model: str, length: int, tf32: bool, seconds: float) -> Row:
   except (ImportError, OSError) as error:  # it is not there, or libraries of it are not
     return {"failed": f"no PyTorch ({error}): pip install -e '.[bench]'"}
   baseline.allow_tf32(tf32)
-  theirs = baseline.seconds_per_step(model, length, seconds)
+  try:
+    theirs = baseline.seconds_per_step(model, length, seconds)
+  except RuntimeError as error:  # such as a card without memory left: ours is measured
+    return {"failed": f"PyTorch: {_first_line(error)}"}
   return {"PyTorch": baseline.described(), "PyTorch_ms_per_trial_step": 1e3 * theirs}
+
+
+def _first_line(error: Exception) -> str:
+  return str(error).partition("\n")[0]
 
 
 def speed(own: Cell, num_trials: int, enough: Enough, lanes: int = 0) -> Row | None:
@@ -258,6 +265,9 @@ def evaluations(
   model: str, length: int, num_trials: int, alone: Sequence[Row], enough: Enough
 ) -> Row | None:
   """Whole trials of Figure 1(a), and what a check costs in them.
+
+  That is all that they take beside training: also lanes that are idle until a dispatch is
+  over, and trials that begin.
 
   Args:
     model, length: which cell.

@@ -35,9 +35,9 @@ optimizer step of one trial with its share of the evaluations; compilation is ap
 Timings are of whole dispatches after the first, and programs are compiled as if for the
 first time. Where memory runs out there are fewer lanes than asked for. Each part has a
 share of `--minutes`; what it leaves goes to those after it. A measurement ends with its
-part of that share, after one whole dispatch at the earliest; those that time does not
-suffice for are said to be not reached. A program that is being compiled is waited for, so
-all of it may take a minute longer.
+part of that share, but after a second without compilation at the earliest; those that
+time does not suffice for are said to be not reached. A program that is being compiled is
+waited for, so all of it may take a minute longer.
 
 On a CPU everything is smaller (`ON_CPU`). The Boolean cells are the same, of one trial.
 
@@ -90,6 +90,11 @@ SHARES = {
   "parity": 0.05,
   "repeats": 0.03,
 }
+
+
+# What a measurement rests on, where there is time at all: its share may end before its
+# program is compiled.
+_LEAST_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +182,9 @@ class Limit:
   def enough(self, seconds: float) -> Callable[[Clock], bool]:
     """Says of a clock when a measurement that begins now has had so much time."""
     until = time.perf_counter() + seconds
-    return lambda clock: self.over() or (clock.steps > 0 and time.perf_counter() > until)
+    return lambda clock: (
+      self.over() or (clock.seconds >= _LEAST_SECONDS and time.perf_counter() > until)
+    )
 
 
 class Measurement(NamedTuple):
@@ -302,7 +309,7 @@ def measure(directory: pathlib.Path, sizes: Sizes, limit: Limit) -> Findings:
     later = [one for one in wanted[place + 1 :] if one.part == own.part and not one.free]
     try:
       row = own.make(limit.enough(left / (1 + len(later))))
-    except (RuntimeError, OutOfMemory) as error:  # the others may do
+    except (jax.errors.JaxRuntimeError, OutOfMemory) as error:  # the others may do
       row = {"failed": str(error).partition("\n")[0]}
     if row is not None:
       findings.add(own.part, own.case, row)

@@ -20,7 +20,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the first
   # What must hold on an accelerator is about programs as users have them.
-  if "accelerator" not in sys.argv:
+  if not any("accelerator" in argument for argument in sys.argv):
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
     selects = any(argument.startswith("-m") for argument in sys.argv)
     if not selects and importlib.metadata.version("jaxlib").startswith("0.10."):

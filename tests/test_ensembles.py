@@ -411,6 +411,30 @@ def test_results_are_handed_out_while_the_next_dispatch_runs(monkeypatch):
   assert waited == [None, True]
 
 
+def test_what_ended_is_handed_out_before_a_checkpoint_is_saved(monkeypatch):
+  """It is in none: a run that is killed then would lose it."""
+  happened = []
+
+  class Keeper:
+    def restore(self, cells):
+      return {}
+
+    def due(self):
+      return True
+
+    def save(self, in_progress):
+      happened.append([trial for group in in_progress for _, trial in group.trials])
+
+  class Told(Watcher):
+    def ended(self, result):
+      happened.append(result.trial)
+
+  monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
+  settings = {**ONE_LANE, "keeper": Keeper(), "watchers": [Told()]}
+  results(Cell(SHORT), num_trials=2, **settings)
+  assert happened[-11:] == [*[[0]] * 4, 0, [], *[[1]] * 4, 1]
+
+
 def test_what_happens_is_told_in_its_order(monkeypatch):
   """And curves are fetched only where a trial ended."""
   happened = []

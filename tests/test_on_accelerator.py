@@ -146,7 +146,7 @@ def test_a_part_has_no_more_than_its_share(tmp_path, monkeypatch, now):
   given = []
 
   def slow(model, length, lanes, checks, enough):
-    clock = SimpleNamespace(steps=1)
+    clock = SimpleNamespace(seconds=1.0)
     assert not enough(clock)
     seconds = next(s for s in range(1, 100) if now(s + 1e-9) or enough(clock))
     given.append(seconds)
@@ -163,13 +163,13 @@ def test_a_part_has_no_more_than_its_share(tmp_path, monkeypatch, now):
   assert parts["long"]["reached"] == "whole"
 
 
-def test_a_measurement_has_one_dispatch_if_there_is_time_at_all(now):
+def test_a_measurement_has_a_second_if_there_is_time_at_all(now):
   enough = Limit(100).enough(5)
   now(6)
-  assert enough(SimpleNamespace(steps=1))
-  assert not enough(SimpleNamespace(steps=0))
+  assert enough(SimpleNamespace(seconds=1.0))
+  assert not enough(SimpleNamespace(seconds=0.9))
   now(100)
-  assert enough(SimpleNamespace(steps=0))
+  assert enough(SimpleNamespace(seconds=0.0))
 
 
 def test_parts_are_in_the_order_of_their_worth():

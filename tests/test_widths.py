@@ -13,8 +13,18 @@ from absl.testing import flagsaver
 
 from experiments import running, study
 from experiments.sample_complexity import STUDY
-from sepfx import InvalidSetting, measure
-from sepfx.ensembles import Cell, Watcher, programs, rehearsal, rehearse, run, widths
+from sepfx import InvalidSetting, measure, measuring
+from sepfx.ensembles import (
+  Cell,
+  Watcher,
+  programs,
+  rehearsal,
+  rehearse,
+  run,
+  trial_files,
+  trial_name,
+  widths,
+)
 from sepfx.ensembles.operations import loss_operations, matrix_products
 from sepfx.ensembles.run_directory import RunDirectory
 from tests import small
@@ -69,6 +79,16 @@ def test_scans_count_with_their_length_and_conditionals_with_their_larger_branch
   assert matrix_products(jaxpr) == (5 + 2 + 1) * 2 * 2 * 3 * 3
 
 
+def test_convolutions_count():
+  """Four outputs in each of five places, each of three places of two inputs."""
+
+  def program(a, b):
+    return jax.lax.conv_general_dilated(a, b, (1,), "SAME")
+
+  jaxpr = jax.make_jaxpr(program)(jnp.ones((7, 2, 5)), jnp.ones((4, 2, 3))).jaxpr
+  assert matrix_products(jaxpr) == 2 * 7 * 5 * 4 * 3 * 2
+
+
 def test_the_rule_fills_a_device_within_bounds():
   found = [widths.by_rule(2**k) for k in range(45)]
   assert found[0] == widths.MOST
@@ -76,7 +96,7 @@ def test_the_rule_fills_a_device_within_bounds():
   assert found == sorted(found, reverse=True)
   assert set(found) == {32, 64, 128, 256, 512, 1024}
   assert widths.by_rule(0) == widths.MOST  # nothing but sums
-  # The first figures of an H200: the Transformer at N = 12 was fastest with 256.
+  # The Transformer at N = 12. On an H200 it was faster with 256 than with 64 and fewer.
   assert widths.by_rule(9_000_000) == 256
 
 
@@ -177,7 +197,8 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
   monkeypatch.setattr(programs, "Lanes", Program)
   monkeypatch.setattr(widths, "by_rule", lambda operations: 256)
   cells = [Cell(LINEAR), Cell(small.with_protocol(LINEAR, l2=0.5), {"l2": 0.5})]
-  before = programs.by_structure(cells, {cells[1].name: 128, "gone": 3})
+  jobs = programs.jobs_of(cells, 0, 1, ())
+  before = programs.by_structure(jobs, {cells[1].name: 128, "gone": 3})
   devices = [Accelerator()]
   assert programs.Compiler(devices, 0)(cells[0]).lanes_per_device == 16
   assert made == [256, 16]
@@ -194,6 +215,74 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
   with pytest.warns(UserWarning, match="going on with 32"):
     compiler.narrow(64, MemoryError(), cells)
   assert compiler(cells[1]).lanes_per_device == 32
+
+
+def test_of_cells_that_share_a_program_the_first_decides():
+  """Of those that have trials to run."""
+  rates = [small.with_protocol(LINEAR, l2=own) for own in (0.1, 0.2, 0.3)]
+  cells = [Cell(own, {"l2": own.protocol.l2}) for own in rates]
+  noted = {cell.name: width for cell, width in zip(cells, (2, 4, 8), strict=True)}
+  structure = jax.tree.structure(LINEAR), jax.tree.structure(rates[0])
+  jobs = programs.jobs_of(cells, 0, 1, {trial_name(cells[0], 0)})
+  assert programs.by_structure(jobs, noted) == {structure[1]: 4}
+  assert programs.by_structure(jobs, None) == {}
+
+
+class Seen(Exception):
+  """Ends a call where its trials would run."""
+
+
+def seen(**settings):
+  raise Seen(settings["widths"])
+
+
+def noted(directory, cell, axis=""):
+  """Writes down that the cell's trials ran with eight lanes."""
+  with RunDirectory(directory) as opened:
+    opened.note_lanes(KIND, [cell + axis], 8)
+  return {cell + axis: 8}
+
+
+def test_a_call_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
+  monkeypatch.setattr(measuring, "run", lambda cells, **settings: seen(**settings))
+  with pytest.raises(Seen):
+    measured(tmp_path)
+  expected = noted(tmp_path, "task=qstr/model=Linear/length=2")
+  with pytest.raises(Seen) as error:
+    measured(tmp_path)
+  assert error.value.args == (expected,)
+
+
+def test_a_study_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
+  """Under the names of today, where an axis is new."""
+  monkeypatch.setattr(running, "run", lambda cells, **settings: seen(**settings))
+  monkeypatch.setattr(running.signal, "signal", lambda *_: None)
+
+  def run_study(rates):
+    with flagsaver.flagsaver():
+      flags.FLAGS(["study", "--quiet", f"--output_dir={tmp_path}"])
+      arguments = ("--models=tests.small:Linear", "--lengths=2", rates)
+      study.run(STUDY, STUDY.chosen(arguments))
+
+  with pytest.raises(Seen):
+    run_study("--learning_rate=0.01")
+  cell = "task=qstr/model=tests.small:Linear/length=2"
+  expected = noted(tmp_path, cell)
+  with pytest.raises(Seen) as error:
+    run_study("--learning_rate=0.01")
+  assert error.value.args == (expected,)
+  with pytest.raises(Seen) as error:
+    run_study("--learning_rate=0.01,0.02")
+  assert error.value.args == ({f"{cell}/learning_rate=0.01": 8},)
+
+
+def test_records_are_told_how_wide_a_program_is(tmp_path):
+  cell = Cell(LINEAR)
+  with RunDirectory(tmp_path) as directory:
+    files = trial_files.begun(directory, {}, [cell])
+    files.batched([cell], KIND, 8)
+    assert files.widths() == {cell.name: 8}
+  assert RunDirectory(tmp_path).lanes(KIND) == {cell.name: 8}
 
 
 @pytest.mark.slow

@@ -78,13 +78,15 @@ def run(
     finished: names of trials (`trial_name`) not to run again.
     watchers: told of everything that happens.
     keeper: keeps the trials in progress, so that a later run goes on with them.
-    stopping: asked after every dispatch whether to save and stop.
+    stopping: asked after every dispatch whether to save and stop. Watchers hear of that
+      dispatch while the next one runs.
     programs: that an earlier run on the same devices compiled; those compiled here are
       added.
     probe: measured on each trial when it has ended.
     keep_weights: whether results hold the weights.
     widths: lanes per device that other trials of these cells ran with, by the cell's
       name: what is chosen again. Where lanes are batched the width decides last digits.
+      Cells that share a program have that of the first of them.
 
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
@@ -98,7 +100,7 @@ def run(
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
   queues = [Queue(own, parked) for own in jobs]
-  compiler = Compiler(devices, lanes, programs, by_structure(cells, widths))
+  compiler = Compiler(devices, lanes, programs, by_structure(jobs, widths))
   prober = Prober(probe) if probe else None
   loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)
   return loop.results()
@@ -278,7 +280,8 @@ class _Loop:
   def _collect(self) -> None:
     """Takes what has ended out of the lanes, and closes programs with nothing left."""
     with_params = self._keep_weights or self._prober is not None
-    self._over += [opened.collect(with_params=with_params) for opened in self._open]
+    for opened in self._open:
+      self._over.append(opened.collect(with_params=with_params))
     for opened in self._open:
       if not (opened.running or opened.has_waiting):
         opened.lanes.clear()

@@ -27,7 +27,7 @@ def loss_operations(trial: Trial) -> int:
 
 
 def matrix_products(jaxpr: Any) -> int:
-  """Returns the floating-point operations of all matrix products in a jaxpr.
+  """Returns the floating-point operations of matrix products and convolutions in a jaxpr.
 
   Scans count with their length, other loops once; of a conditional the branch with most.
   """
@@ -39,6 +39,11 @@ def matrix_products(jaxpr: Any) -> int:
       shape = equation.invars[0].aval.shape
       inner = math.prod(shape[axis] for axis in contracted)
       total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
+    if name == "conv_general_dilated":
+      kernel = equation.invars[1].aval.shape
+      outputs = kernel[parameters["dimension_numbers"].rhs_spec[0]]
+      size = math.prod(equation.outvars[0].aval.shape)
+      total += 2 * size * math.prod(kernel) // outputs
     within = [matrix_products(own) for own in _within(parameters)]
     times = parameters["length"] if name == "scan" else 1
     total += times * (max(within, default=0) if name == "cond" else sum(within))

@@ -54,18 +54,6 @@ def check_lanes(lanes: int) -> None:
   require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
 
 
-def by_structure(
-  cells: Sequence[Cell], widths: Mapping[str, int] | None
-) -> dict[Any, int]:
-  """Lanes per device by the structure of trials, given them by the cell's name."""
-  known = widths or {}
-  return {
-    jax.tree.structure(cell.trial): known[cell.name]
-    for cell in cells
-    if cell.name in known
-  }
-
-
 class Job(NamedTuple):
   """One trial to run.
 
@@ -108,6 +96,23 @@ def jobs_of(
       own = jobs.setdefault(jax.tree.structure(cell.trial), [])
       own += [Job(cell, k, tuple(a[k] for a in key_data), leaves) for k in unfinished]
   return list(jobs.values())
+
+
+def by_structure(
+  jobs: Sequence[Sequence[Job]], widths: Mapping[str, int] | None
+) -> dict[Any, int]:
+  """Lanes per device by the structure of trials, where those that are to run have any.
+
+  Args:
+    jobs: from `jobs_of`.
+    widths: by the cell's name; the first cell of a structure decides.
+  """
+  found = {}
+  for own in jobs:
+    known = [job.cell.name for job in own if job.cell.name in (widths or {})]
+    if widths and known:
+      found[jax.tree.structure(own[0].cell.trial)] = widths[known[0]]
+  return found
 
 
 class Queue:

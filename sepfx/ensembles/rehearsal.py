@@ -77,9 +77,10 @@ def rehearse(
     InvalidSetting: for codes that cannot be drawn.
     OutOfMemory: if a program does not fit, even with fewer lanes.
   """
-  before = by_structure(cells, widths)
+  programs = jobs_of(cells, seed, num_trials, finished)
+  before = by_structure(programs, widths)
   compiler = Compiler(list(devices or jax.devices()), lanes, before=before)
-  for jobs in jobs_of(cells, seed, num_trials, finished):
+  for jobs in programs:
     for watcher in watchers:
       watcher.compiling(jobs[0].cell)
     yield _rehearsed(jobs, compiler)
