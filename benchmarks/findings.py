@@ -69,7 +69,7 @@ class Findings:
         lines += _table(rows)
       left = self._not_reached(part)
       if left and rows:
-        lines += ["", "not reached: " + "; ".join(map(_described, left))]
+        lines += ["", "not reached: " + "; ".join(map(described, left))]
       elif left:
         lines.append("not reached")
     return "\n".join(lines) + "\n"
@@ -85,7 +85,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
   ]
 
 
-def _described(case: Mapping[str, Any]) -> str:
+def described(case: Mapping[str, Any]) -> str:
+  """What tells a measurement from others, in words."""
   return ", ".join(f"{name} = {_text(value)}" for name, value in case.items())
 
 

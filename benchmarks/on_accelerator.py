@@ -41,9 +41,10 @@ waited for, so all of it may take a minute longer.
 
 On a CPU everything is smaller (`ON_CPU`). The Boolean cells are the same, of one trial.
 
-results.json, results.md and widths.json in `--output_dir` are written anew after every
-measurement. widths.json is the package's table with what was measured on this kind of
-device: copied over sepfx/ensembles/widths.json it is what `--lanes=0` chooses from.
+results.json and results.md in `--output_dir` are written anew after every measurement,
+widths.json after those of "lanes". A directory has the results of one call. widths.json
+is the package's table with what was measured on this kind of device: copied over
+sepfx/ensembles/widths.json it is what `--lanes=0` chooses from.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import pathlib
 import sys
 import time
@@ -65,7 +67,7 @@ from absl import app, flags, logging
 from benchmarks import measurements as ms
 from benchmarks.cells import figure_1a
 from benchmarks.clock import Clock
-from benchmarks.findings import Findings, Row
+from benchmarks.findings import Findings, Row, described
 from experiments import command_line
 from sepfx.ensembles import widths
 from sepfx.ensembles.compiling import number_of_workers
@@ -288,13 +290,32 @@ def parts_of(asked: Sequence[str]) -> list[str]:
   return [part for part in SHARES if part in asked or not asked]
 
 
-def measure(directory: pathlib.Path, sizes: Sizes, limit: Limit) -> Findings:
+def checked(minutes: float, asked: Sequence[str], directory: pathlib.Path) -> list[str]:
+  """Returns the parts to measure, in the order of their worth.
+
+  Raises:
+    InvalidSetting: for a part that there is not, no time, or a directory with results.
+  """
+  require(0 < minutes < math.inf, "minutes", minutes, "a positive number")
+  takes = "a directory without the results of another call"
+  there = (directory / "results.json").exists()
+  require(not there, "output_dir", str(directory), takes)
+  return parts_of(asked)
+
+
+def measure(
+  directory: pathlib.Path,
+  sizes: Sizes,
+  limit: Limit,
+  tell: Callable[[str], None] = lambda _: None,
+) -> Findings:
   """Makes all measurements that there is time for, and leaves all files.
 
   Args:
     directory: of the files.
     sizes: of the measurements.
     limit: of the time; its parts are measured.
+    tell: told in words of each measurement that begins.
   """
   wanted = [
     own
@@ -306,6 +327,7 @@ def measure(directory: pathlib.Path, sizes: Sizes, limit: Limit) -> Findings:
     left = limit.left(own.part)
     if left <= 0 and not own.free:
       continue
+    tell(f"{own.part}: {described(own.case)}")
     later = [one for one in wanted[place + 1 :] if one.part == own.part and not one.free]
     try:
       row = own.make(limit.enough(left / (1 + len(later))))
@@ -327,18 +349,19 @@ def _write_widths(directory: pathlib.Path, rows: Sequence[Row], length: int) -> 
 
 
 def main(_: list[str]) -> None:
+  directory = pathlib.Path(FLAGS.output_dir)
   try:
-    parts = parts_of(FLAGS.parts)
+    parts = checked(FLAGS.minutes, FLAGS.parts, directory)
   except InvalidSetting as error:
     print(f"error: --{error.setting}: {error.words}", file=sys.stderr)
     sys.exit(2)
   limit = Limit(60 * FLAGS.minutes, parts)
-  directory = pathlib.Path(FLAGS.output_dir)
   logging.set_verbosity(logging.WARNING)
   command_line.prepare_jax()
   sizes = ON_CPU if jax.devices()[0].platform == "cpu" else Sizes()
+  print(f"results go into {directory}", flush=True)
   with ms.empty_cache():
-    measure(directory, sizes, limit)
+    measure(directory, sizes, limit, functools.partial(print, flush=True))
   text = (directory / "results.md").read_text()
   rich.console.Console(highlight=False, markup=False).print(text, soft_wrap=True)
 

@@ -84,6 +84,7 @@ def shown(
   to_end = all(c.trial.run_to_end for program in found for c in program.cells)
   ends = "" if to_end else ", which most do not"
   yield f"At most: if all trials spend their budgets{ends}; by the pace of a few steps."
+  yield "The sum has the compilation too, of one program after another."
   if search is not None:
     share = min(1.0, search.num_trials / len(plan.names))
     seconds = sum(p.compile_seconds + share * p.most_seconds for p in found)
@@ -98,7 +99,7 @@ def _table(found: Sequence[Rehearsed]) -> rich.table.Table:
   table = rich.table.Table()
   table.add_column("program", overflow="fold")
   for name in (
-    "cells", "trials", "most steps", "lanes", "compiled in", "MiB per lane",
+    "cells", "trials", "most steps", "at once", "compiled in", "MiB per lane",
     "ms per step", "at most",
   ):  # fmt: skip
     table.add_column(name, justify="right", min_width=max(map(len, name.split())))

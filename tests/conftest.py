@@ -68,6 +68,13 @@ def pytest_configure(config):
     tf32.install()
 
 
+def pytest_terminal_summary(terminalreporter, config):
+  if "accelerator" in config.getoption("markexpr"):
+    import jax  # not before its settings are made
+
+    terminalreporter.write_line(f"ran on {jax.devices()[0].device_kind}")
+
+
 @pytest.fixture
 def exact():
   """For digits of models used alone, whose products are what JAX's default makes them."""

@@ -172,6 +172,21 @@ def test_a_measurement_has_a_second_if_there_is_time_at_all(now):
   assert enough(SimpleNamespace(seconds=0.0))
 
 
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_time_has_to_be_a_positive_number(tmp_path, minutes):
+  with pytest.raises(InvalidSetting, match=r"minutes: got .*, takes a positive number"):
+    on_accelerator.checked(minutes, [], tmp_path)
+
+
+def test_results_of_another_call_are_kept(tmp_path):
+  assert on_accelerator.checked(9, ["memory"], tmp_path) == ["memory"]
+  told = []
+  on_accelerator.measure(tmp_path, TINY, Limit(1e9, ["memory"]), told.append)
+  assert told == ["memory: device = 0"]
+  with pytest.raises(InvalidSetting, match=r"output_dir: got .*, takes a directory with"):
+    on_accelerator.checked(9, ["compile"], tmp_path)
+
+
 def test_parts_are_in_the_order_of_their_worth():
   assert on_accelerator.parts_of(["memory", "lanes", "memory"]) == ["lanes", "memory"]
   assert on_accelerator.parts_of([]) == PARTS
