@@ -198,7 +198,7 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
   monkeypatch.setattr(widths, "by_rule", lambda operations: 256)
   cells = [Cell(LINEAR), Cell(small.with_protocol(LINEAR, l2=0.5), {"l2": 0.5})]
   jobs = programs.jobs_of(cells, 0, 1, ())
-  before = programs.by_structure(jobs, {cells[1].name: 128, "gone": 3})
+  before = programs.by_structure(cells, jobs, {cells[1].name: 128, "gone": 3})
   devices = [Accelerator()]
   assert programs.Compiler(devices, 0)(cells[0]).lanes_per_device == 16
   assert made == [256, 16]
@@ -218,14 +218,16 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
 
 
 def test_of_cells_that_share_a_program_the_first_decides():
-  """Of those that have trials to run."""
+  """Of those that have trials to run, if there is one; a new cell takes the others'."""
   rates = [small.with_protocol(LINEAR, l2=own) for own in (0.1, 0.2, 0.3)]
   cells = [Cell(own, {"l2": own.protocol.l2}) for own in rates]
   noted = {cell.name: width for cell, width in zip(cells, (2, 4, 8), strict=True)}
   structure = jax.tree.structure(LINEAR), jax.tree.structure(rates[0])
   jobs = programs.jobs_of(cells, 0, 1, {trial_name(cells[0], 0)})
-  assert programs.by_structure(jobs, noted) == {structure[1]: 4}
-  assert programs.by_structure(jobs, None) == {}
+  assert programs.by_structure(cells, jobs, noted) == {structure[1]: 4}
+  assert programs.by_structure(cells, jobs, None) == {}
+  noted = {cells[0].name: 2}
+  assert programs.by_structure(cells, jobs, noted) == {structure[1]: 2}
 
 
 class Seen(Exception):

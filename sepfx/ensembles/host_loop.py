@@ -86,7 +86,7 @@ def run(
     keep_weights: whether results hold the weights.
     widths: lanes per device that other trials of these cells ran with, by the cell's
       name: what is chosen again. Where lanes are batched the width decides last digits.
-      Cells that share a program have that of the first of them.
+      Cells that share a program have that of the first of them with trials to run.
 
   Raises:
     InvalidSetting: for a setting outside its domain, or codes that cannot be drawn.
@@ -100,7 +100,7 @@ def run(
   devices = list(devices or jax.devices())
   parked = keeper.restore(cells) if keeper else {}
   queues = [Queue(own, parked) for own in jobs]
-  compiler = Compiler(devices, lanes, programs, by_structure(jobs, widths))
+  compiler = Compiler(devices, lanes, programs, by_structure(cells, jobs, widths))
   prober = Prober(probe) if probe else None
   loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)
   return loop.results()

@@ -99,19 +99,22 @@ def jobs_of(
 
 
 def by_structure(
-  jobs: Sequence[Sequence[Job]], widths: Mapping[str, int] | None
+  cells: Sequence[Cell], jobs: Sequence[Sequence[Job]], widths: Mapping[str, int] | None
 ) -> dict[Any, int]:
-  """Lanes per device by the structure of trials, where those that are to run have any.
+  """Lanes per device by the structure of trials, where cells of it have any.
 
   Args:
-    jobs: from `jobs_of`.
-    widths: by the cell's name; the first cell of a structure decides.
+    cells: all.
+    jobs: those of their trials that are to run, from `jobs_of`. Cells with such trials
+      come first: the first of a structure decides.
+    widths: by the cell's name.
   """
-  found = {}
-  for own in jobs:
-    known = [job.cell.name for job in own if job.cell.name in (widths or {})]
-    if widths and known:
-      found[jax.tree.structure(own[0].cell.trial)] = widths[known[0]]
+  known = widths or {}
+  to_run = {job.cell.name for own in jobs for job in own}
+  found: dict[Any, int] = {}
+  for cell in sorted(cells, key=lambda cell: cell.name not in to_run):
+    if cell.name in known:
+      found.setdefault(jax.tree.structure(cell.trial), known[cell.name])
   return found
 
 

@@ -78,7 +78,7 @@ def rehearse(
     OutOfMemory: if a program does not fit, even with fewer lanes.
   """
   programs = jobs_of(cells, seed, num_trials, finished)
-  before = by_structure(programs, widths)
+  before = by_structure(cells, programs, widths)
   compiler = Compiler(list(devices or jax.devices()), lanes, before=before)
   for jobs in programs:
     for watcher in watchers:
