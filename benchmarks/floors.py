@@ -6,9 +6,8 @@ A step (gradient and optimizer, 64 prompts, no evaluation) of each model on one 
 ten in one program, beside two floors: its matrix products at the rate of one large
 product, and the memory that the optimizer must read and write at the rate of a large sum.
 A ratio is that of the step to both floors together. Each is the least of some
-repetitions, all in one run. Convolutions are not counted among the products. A device may
-use the threads of others: pin the process to one core (`taskset -c 0`,
-JAX_NUM_CPU_DEVICES=1) for figures of one.
+repetitions, all in one run. A device may use the threads of others: pin the process to
+one core (`taskset -c 0`, JAX_NUM_CPU_DEVICES=1) for figures of one.
 """
 
 from __future__ import annotations

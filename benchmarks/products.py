@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sepfx.ensembles.operations import matrix_products
+from sepfx.ensembles.operations import operations_of
 from sepfx.training import Seeds, Trial
 
 _MATRIX = 2048
@@ -21,7 +21,7 @@ def step_operations(trial: Trial) -> int:
   sample = jax.eval_shape(trial.batch, world, jnp.int32(0))
   params = trial.state_shapes().params
   key = seeds.trial
-  return matrix_products(
+  return operations_of(
     jax.make_jaxpr(jax.grad(trial.loss))(params, sample, world, key).jaxpr
   )
 

@@ -25,7 +25,7 @@ from sepfx.ensembles import (
   trial_name,
   widths,
 )
-from sepfx.ensembles.operations import loss_operations, matrix_products
+from sepfx.ensembles.operations import loss_operations, operations_of
 from sepfx.ensembles.run_directory import RunDirectory
 from tests import small
 
@@ -76,7 +76,7 @@ def test_scans_count_with_their_length_and_conditionals_with_their_larger_branch
     return jax.jit(lambda own: own @ b)(a)
 
   jaxpr = jax.make_jaxpr(program)(jnp.ones((2, 3)), jnp.ones((3, 3))).jaxpr
-  assert matrix_products(jaxpr) == (5 + 2 + 1) * 2 * 2 * 3 * 3
+  assert operations_of(jaxpr) == (5 + 2 + 1) * 2 * 2 * 3 * 3
 
 
 def test_convolutions_count():
@@ -86,7 +86,7 @@ def test_convolutions_count():
     return jax.lax.conv_general_dilated(a, b, (1,), "SAME")
 
   jaxpr = jax.make_jaxpr(program)(jnp.ones((7, 2, 5)), jnp.ones((4, 2, 3))).jaxpr
-  assert matrix_products(jaxpr) == 2 * 7 * 5 * 4 * 3 * 2
+  assert operations_of(jaxpr) == 2 * 7 * 5 * 4 * 3 * 2
 
 
 def test_the_rule_fills_a_device_within_bounds():

@@ -1,4 +1,4 @@
-"""The matrix products of a computation, counted without a device."""
+"""The matrix products and convolutions of a computation, counted without a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sepfx.training import Seeds, Trial
 
 
 def loss_operations(trial: Trial) -> int:
-  """Returns the floating-point operations of one batch's loss, in matrix products.
+  """Returns the floating-point operations of one batch's loss, in both.
 
   A training step takes about three times as many: gradients of both factors.
   """
@@ -21,12 +21,12 @@ def loss_operations(trial: Trial) -> int:
   world = jax.eval_shape(trial.world, seeds)
   sample = jax.eval_shape(trial.batch, world, jnp.int32(0))
   params = trial.state_shapes().params
-  return matrix_products(
+  return operations_of(
     jax.make_jaxpr(trial.loss)(params, sample, world, seeds.trial).jaxpr
   )
 
 
-def matrix_products(jaxpr: Any) -> int:
+def operations_of(jaxpr: Any) -> int:
   """Returns the floating-point operations of matrix products and convolutions in a jaxpr.
 
   Scans count with their length, other loops once; of a conditional the branch with most.
@@ -44,7 +44,7 @@ def matrix_products(jaxpr: Any) -> int:
       outputs = kernel[parameters["dimension_numbers"].rhs_spec[0]]
       size = math.prod(equation.outvars[0].aval.shape)
       total += 2 * size * math.prod(kernel) // outputs
-    within = [matrix_products(own) for own in _within(parameters)]
+    within = [operations_of(own) for own in _within(parameters)]
     times = parameters["length"] if name == "scan" else 1
     total += times * (max(within, default=0) if name == "cond" else sum(within))
   return total

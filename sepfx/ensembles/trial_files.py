@@ -236,7 +236,7 @@ class TrialFiles(Watcher):
     Args:
       devices: of their kind; None for the default platform's.
     """
-    first, *_ = jax.devices() if devices is None else devices
+    first, *_ = devices or jax.devices()
     return self._directory.lanes(kind_of(first))
 
   def batched(self, cells: Sequence[Cell], kind: str, lanes: int) -> None:

@@ -51,7 +51,7 @@ def by_rule(operations: int) -> int:
   """Returns as many lanes as fill a device, a power of two between the bounds.
 
   Args:
-    operations: of one batch's loss, in matrix products.
+    operations: of one batch's loss, in matrix products and convolutions.
   """
   filling = round(math.log2(_FILLING / max(operations, 1)))
   return min(max(LEAST, 2 ** max(filling, 0)), MOST)
