@@ -22,8 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the 
   # What must hold on an accelerator is about programs as users have them.
   if not any("accelerator" in argument for argument in sys.argv):
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-    selects = any(argument.startswith("-m") for argument in sys.argv)
-    if not selects and importlib.metadata.version("jaxlib").startswith("0.10."):
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
       # A third less time for the default tests. Later versions have no such choice, and
       # some slow tests hold the bits of programs of two widths against one another.
       os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"

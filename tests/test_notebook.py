@@ -76,7 +76,11 @@ class Notebook:
 
   def finish(self, cell):
     """What the kernel answers when the cell has ended, and what a person then sees."""
+    # A kernel that took long to start was asked more than once whether it is ready, and
+    # answers each time.
     reply = self._client.get_shell_msg(timeout=SECONDS)
+    while reply["msg_type"] == "kernel_info_reply":
+      reply = self._client.get_shell_msg(timeout=SECONDS)
     assert reply["parent_header"]["msg_id"] == cell
     seen = []
     while True:
