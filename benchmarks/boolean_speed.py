@@ -25,7 +25,8 @@ from absl import app, flags
 from benchmarks import boolean_baseline
 from benchmarks.cells import cell
 from benchmarks.clock import timed
-from experiments import boolean_sample_complexity, command_line
+from experiments.boolean import boolean_sample_complexity
+from sepfx.commands import command_line
 from sepfx.ensembles import Cell
 from sepfx.models import evaluate, predict
 from sepfx.training import Seeds

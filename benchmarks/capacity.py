@@ -19,11 +19,11 @@ import optax
 import rich.console
 import rich.table
 
-from experiments.command_line import prepare_jax
+from experiments.capacity import generalisation_bound, head_norms, heads_capacity
+from sepfx.commands.command_line import prepare_jax
 from sepfx.ensembles import Cell
 from sepfx.models import ClsAttention, ClsTransformer, InputMap, predict
 from sepfx.tasks import SparseBoolean
-from sepfx.theory import generalisation_bound, head_norms, heads_capacity
 from sepfx.training import ERM
 
 _LENGTHS, _SIZES = (10, 40), (25, 100)

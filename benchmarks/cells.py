@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import sample_complexity
-from experiments.settings import Chosen
-from experiments.study import Study
 from sepfx import specifications
 from sepfx.ensembles import Cell
+from sepfx.studies.settings import Chosen
+from sepfx.studies.study import Study
 
 PRESETS = pathlib.Path(sample_complexity.__file__).parent / "flags"
 

@@ -20,10 +20,10 @@ import rich.console
 import rich.table
 from absl import app, flags
 
-from sepfx.analysis.best import PILOTS, Trials, best_of, worth_more_trials
-from sepfx.analysis.bounded import Bounds
-from sepfx.analysis.passages import Checks, log_restricted_mean
-from sepfx.analysis.scaling import fit_exponent
+from sepfx.statistics.best import PILOTS, Trials, best_of, worth_more_trials
+from sepfx.statistics.bounded import Bounds
+from sepfx.statistics.passages import Checks, log_restricted_mean
+from sepfx.statistics.scaling import fit_exponent
 
 flags.DEFINE_integer("sweeps", 1000, "Simulated, of each setting.")
 flags.DEFINE_integer("repetitions", 200, "Of the bootstrap of each choice.")

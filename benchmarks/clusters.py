@@ -15,9 +15,13 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from sepfx.analysis.flatness_summary import summarise_growth
-from sepfx.analysis.gaps import clustered, clustered_correlation, fit_gap
-from sepfx.analysis.statistics import CONFIDENCE
+from experiments.fourier.flatness.summary import summarise_growth
+from experiments.fourier.fourier_generalisation.summary import (
+  clustered,
+  clustered_correlation,
+  fit_gap,
+)
+from sepfx.statistics.intervals import CONFIDENCE
 
 # What the recorded gaps at T = 12 have: the law of log gaps, and their spread.
 LAW = {"a": -10.0, "b": 3.5, "c": 0.5, "e": 1.3}

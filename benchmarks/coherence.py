@@ -15,7 +15,7 @@ import numpy as np
 import rich.console
 import rich.table
 
-from sepfx.constructions import Selection, selection
+from experiments.boolean.construction import Selection, selection
 
 _LENGTH, _SPARSITY, _EVERY = 12, 3, 11
 _COHERENCES = (0.0, 0.05, 0.1)

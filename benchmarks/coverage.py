@@ -27,11 +27,11 @@ from absl import app, flags
 
 from benchmarks import intervals
 from benchmarks.clusters import SHARED, SPREAD, Clustered
-from sepfx.analysis.bounded import Bounds
-from sepfx.analysis.medians import median_of
-from sepfx.analysis.passages import Checks, bounds_of, restricted_means
-from sepfx.analysis.scaling import slope
-from sepfx.analysis.statistics import student_interval
+from sepfx.statistics.bounded import Bounds
+from sepfx.statistics.intervals import student_interval
+from sepfx.statistics.medians import median_of
+from sepfx.statistics.passages import Checks, bounds_of, restricted_means
+from sepfx.statistics.scaling import slope
 
 # How log n is distributed: normal, of one spread or of these multiples of it; as
 # recorded; or normal but for slow trials.

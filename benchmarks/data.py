@@ -21,8 +21,8 @@ import rich.console
 import rich.table
 from absl import app, flags
 
-from experiments.command_line import prepare_jax
 from sepfx import models
+from sepfx.commands.command_line import prepare_jax
 from sepfx.ensembles import Cell, Watcher, grid, keys, run
 from sepfx.ensembles.programs import Programs
 from sepfx.probes import norms

@@ -3,8 +3,8 @@
     python -m benchmarks.exhaustive_floor
 
 Simulates that learner on the tasks of the published figures and of the gallery, and
-prints the table that the package keeps, `sepfx/theory/exhaustive_floor.csv`, row by row.
-`size` is the smallest m at which the learner finds the hidden bits with a chance above
+prints the table that the package keeps, row by row:
+`experiments/boolean/exhaustive_floor.csv`. `size` is the smallest m at which the learner finds the hidden bits with a chance above
 1/2; `error` is the standard error, in samples, of the m at which the chance is 1/2.
 """
 
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
+from experiments.boolean.exhaustive import Floor, exhaustive_success
 from sepfx.tasks import SparseBoolean
-from sepfx.theory import Floor, exhaustive_success
 
 flags.DEFINE_integer("floor_trials", 4000, "Simulated for each task.", lower_bound=200)
 flags.DEFINE_integer("floor_seed", 0, "Seed of everything random.")

@@ -45,9 +45,9 @@ import rich.console
 import rich.table
 from absl import app, flags
 
-from sepfx.ensembles import digests
-from sepfx.ensembles.run_directory import CONFIG, read_config
 from sepfx.errors import InvalidSetting
+from sepfx.records import digests
+from sepfx.records.run_directory import CONFIG, read_config
 
 # Tiny, each with all files that a run may leave; a checkpoint at every dispatch.
 _EVERY = (

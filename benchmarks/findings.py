@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from sepfx.ensembles.environment import environment
-from sepfx.ensembles.run_directory import write_whole
+from sepfx.provenance.environment import environment
+from sepfx.records.run_directory import write_whole
 
 Row = dict[str, Any]
 

@@ -25,8 +25,8 @@ import rich.table
 from absl import app, flags
 
 from benchmarks.products import matrix_peak, step_operations
-from experiments import command_line
 from sepfx import models
+from sepfx.commands import command_line
 from sepfx.tasks import QSTR
 from sepfx.training import Online, Seeds, Trial
 

@@ -24,7 +24,8 @@ from benchmarks import fourier_baseline
 from benchmarks.cells import cell
 from benchmarks.clock import timed
 from benchmarks.products import matrix_peak, step_operations
-from experiments import command_line, fourier_generalisation
+from experiments.fourier.fourier_generalisation import study as fourier_generalisation
+from sepfx.commands import command_line
 
 flags.DEFINE_integer("length", 20, "T.")
 flags.DEFINE_integer("batch_size", 128, "Inputs per step.")

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from sepfx.analysis.passages import Checks, bounds_of
-from sepfx.analysis.scaling import paired_contrast
-from sepfx.analysis.statistics import student_interval
-from sepfx.analysis.success import (
+from experiments.qstr.recurrent_width.summary import smallest_width_exponent
+from sepfx.statistics.intervals import student_interval
+from sepfx.statistics.passages import Checks, bounds_of
+from sepfx.statistics.scaling import paired_contrast
+from sepfx.statistics.success import (
   Counts,
   critical_ratio,
   critical_size,
   success_curves,
   success_fraction,
 )
-from sepfx.analysis.widths import smallest_width_exponent
 
 EVERY, STEP = 640, 64
 

@@ -21,12 +21,15 @@ from jax.experimental.compilation_cache import compilation_cache
 from benchmarks.cells import cell, chosen, figure_1a, first_checks
 from benchmarks.clock import Clock, timed
 from benchmarks.findings import Row
-from experiments import boolean_sample_complexity as boolean
-from experiments import parity, sample_complexity, study
+from experiments import sample_complexity
+from experiments.boolean import boolean_sample_complexity as boolean
+from experiments.boolean import parity
 from sepfx import precision
-from sepfx.ensembles import Cell, load, widths
+from sepfx.ensembles import Cell, widths
 from sepfx.ensembles.compiling import Compilations
 from sepfx.ensembles.programs import Compiler, Queue, jobs_of
+from sepfx.records import load
+from sepfx.studies import study
 
 Enough = Callable[[Clock], bool]
 

@@ -62,9 +62,9 @@ _CORE = {
   ),
   "sepfx/ensembles/lanes.py": ("ensembles", "golden_trials"),
   "sepfx/tasks/qstr.py": ("domains", "tasks", "golden_trials"),
-  "sepfx/analysis/passages.py": ("passages", "analysis"),
-  "sepfx/analysis/bounded.py": ("passages", "analysis"),
-  "sepfx/analysis/scaling.py": ("passages", "analysis"),
+  "sepfx/statistics/passages.py": ("passages", "analysis"),
+  "sepfx/statistics/bounded.py": ("passages", "analysis"),
+  "sepfx/statistics/scaling.py": ("passages", "analysis"),
 }  # fmt: skip
 # The whole default selection, but for tests that pack a git repository: the copy is none.
 _WHOLE = ("--ignore=tests/test_run_tpu.py",)

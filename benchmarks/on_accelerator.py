@@ -68,12 +68,12 @@ from benchmarks import measurements as ms
 from benchmarks.cells import figure_1a
 from benchmarks.clock import Clock
 from benchmarks.findings import Findings, Row, described
-from experiments import command_line
+from sepfx.commands import command_line
 from sepfx.ensembles import widths
 from sepfx.ensembles.compiling import number_of_workers
-from sepfx.ensembles.environment import kind_of
-from sepfx.ensembles.run_directory import write_whole
 from sepfx.errors import InvalidSetting, OutOfMemory, require
+from sepfx.provenance.environment import kind_of
+from sepfx.records.run_directory import write_whole
 
 flags.DEFINE_float("minutes", 9.0, "After which nothing new is begun.")
 flags.DEFINE_list("parts", [], "Which, in any order; by default all.")

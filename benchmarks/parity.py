@@ -23,7 +23,7 @@ from absl import app, flags
 
 from benchmarks import boolean_baseline
 from benchmarks.cells import cells
-from experiments import parity
+from experiments.boolean import parity
 from sepfx.models import predict
 from sepfx.training import Online, Seeds, Trial
 

@@ -17,8 +17,8 @@ import numpy as np
 import rich.console
 import scipy.special
 
-from sepfx.analysis.passages import Checks
-from sepfx.analysis.ratios import cells_of, ratio_of
+from sepfx.statistics.passages import Checks
+from sepfx.statistics.ratios import cells_of, ratio_of
 
 DATA_SETS, TRIALS = 8000, (3, 5, 10)
 EVERY, STEP, BUDGET = 640, 64, 64 * 10**7

@@ -32,7 +32,7 @@ from benchmarks import baseline
 from benchmarks.cells import PRESETS, figure_1a, first_checks
 from benchmarks.clock import timed
 from benchmarks.products import matrix_peak, step_operations
-from experiments import command_line
+from sepfx.commands import command_line
 
 flags.DEFINE_list("models", ["transformer", "ffn", "gru"], "First table: which models.")
 flags.DEFINE_list("lengths", ["4", "12"], "First table: N.")

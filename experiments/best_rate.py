@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from sepfx.analysis import best_figures, summarise_best
+from sepfx.drawing import best_figures
+from sepfx.statistics.best_summary import summarise_best
+from sepfx.studies import study
+from sepfx.studies.pilots import Pilots
+from sepfx.studies.settings import fields, setting
 from sepfx.tasks import QSTR
 from sepfx.training import Trial
 
-from . import best_tables, levels, sample_complexity, study
-from .pilots import Pilots
-from .settings import fields, setting
+from . import best_tables, levels, sample_complexity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ def unknowns(trial: Trial) -> float | None:
 
 
 def summarise_run(run: study.Run) -> dict:
-  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
+  risk = run.per_row(lambda trial: levels.reference_risk(trial.test_task))
   own, known = levels.levels_of(run.chosen), run.per_row(unknowns)
   return summarise_best(run.records, own, run.checks(), risk, run.against, known)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import rich.table
 
-from sepfx.analysis import Level, measured
-from sepfx.analysis.series import letter_of
-from sepfx.analysis.summary import at_level
-
-from .tables import exponent
+from sepfx.statistics import measured
+from sepfx.statistics.levels import Level
+from sepfx.statistics.series import letter_of
+from sepfx.statistics.summary import at_level
+from sepfx.studies.tables import exponent
 
 
 def best_rates(summary: dict) -> list[Any]:

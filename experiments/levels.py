@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sepfx.analysis import Level
 from sepfx.errors import require
+from sepfx.statistics.levels import Level
+from sepfx.studies.settings import Chosen
 
-from .settings import Chosen
 
-
-def uniform_risk(task: Any) -> float | None:
+def reference_risk(task: Any) -> float | None:
   """Uniform attention's, None for a task in which it is not known."""
   return getattr(task, "uniform_attention_risk", lambda: None)()
 
@@ -20,7 +19,7 @@ def levels_of(chosen: Chosen) -> list[Level]:
   fractions = chosen.one("uniform_fractions")
   return [
     *map(Level, chosen.one("thresholds")),
-    *(Level(value, of_uniform=True) for value in fractions),
+    *(Level(value, of_reference=True) for value in fractions),
   ]
 
 
@@ -40,8 +39,10 @@ def thresholds(settings: Any, test_task: Any) -> tuple[float, ...]:
     require(0 < fraction < 1, name, fraction, "numbers between 0 and 1")
   given = bool(settings.thresholds or fractions)
   require(given, "thresholds", "", "at least one, or --uniform_fractions")
-  risk = uniform_risk(test_task)
+  risk = reference_risk(test_task)
   takes = "nothing for a task in which uniform attention's risk is not known"
   require(not fractions or risk is not None, name, list(fractions), takes)
-  relative = [Level(value, of_uniform=True).threshold(risk or 0.0) for value in fractions]
+  relative = [
+    Level(value, of_reference=True).threshold(risk or 0.0) for value in fractions
+  ]
   return (*settings.thresholds, *relative)

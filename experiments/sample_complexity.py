@@ -11,17 +11,19 @@ from __future__ import annotations
 import dataclasses
 
 from sepfx import models
-from sepfx.analysis import figures, summarise
+from sepfx.drawing import figures
 from sepfx.ensembles import TASK_DRAWS
 from sepfx.errors import require
+from sepfx.statistics.summary import summarise
+from sepfx.studies import study, tables
+from sepfx.studies.parts import made_from, model_from, named_task, one_of, optimizer_from
+from sepfx.studies.settings import Chosen, Common, setting
 from sepfx.tasks import LINKS, QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
 from sepfx.tasks.links import Link, ReLUTeacher
 from sepfx.training import Online, Trial
 
-from . import levels, published, study, tables
-from .parts import made_from, model_from, named_task, one_of, optimizer_from
-from .settings import Chosen, Common, setting
+from . import levels, published
 
 _TASKS = {"qstr": independent, "simple_qstr": shared}
 # Settings of those that a task of one's own need not have.
@@ -111,13 +113,13 @@ def _link(settings: Settings) -> Link:
 
 
 def summarise_run(run: study.Run) -> dict:
-  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
+  risk = run.per_row(lambda trial: levels.reference_risk(trial.test_task))
   own = levels.levels_of(run.chosen)
   return summarise(run.records, own, run.checks(), risk, run.keys(), run.against)
 
 
 def draw(run: study.Run, summary: dict):
-  risk = run.per_row(lambda trial: levels.uniform_risk(trial.test_task))
+  risk = run.per_row(lambda trial: levels.reference_risk(trial.test_task))
   means = published.read(run.chosen.one("published"))
   own = levels.levels_of(run.chosen)
   return figures.sample_complexity(run.records, own, summary, risk, means, run.against)

@@ -11,12 +11,12 @@ from sepfx.errors import InvalidSetting
 from sepfx.lanewise import lanewise
 
 if TYPE_CHECKING:
-  from sepfx import ensembles, models, probes, tasks, training
+  from sepfx import ensembles, models, probes, records, statistics, tasks, training
   from sepfx.ensembles import Records as Records
   from sepfx.ensembles import Watcher as Watcher
-  from sepfx.ensembles import load as load
   from sepfx.measuring import measure as measure
   from sepfx.plotting import plot as plot
+  from sepfx.records import load
   from sepfx.summaries import Summary as Summary
   from sepfx.summaries import summarise as summarise
   from sepfx.training import ERM, AdamW, Online
@@ -24,13 +24,24 @@ if TYPE_CHECKING:
 # Where each name is, imported when it is asked for: `sepfx.models` alone needs neither
 # the engine nor what it stands on.
 _WHERE = {
-  **dict.fromkeys(("Records", "Watcher", "load"), "sepfx.ensembles"),
+  **dict.fromkeys(("Records", "Watcher"), "sepfx.ensembles"),
+  "load": "sepfx.records",
   "measure": "sepfx.measuring",
   "plot": "sepfx.plotting",
   **dict.fromkeys(("Summary", "summarise"), "sepfx.summaries"),
   **dict.fromkeys(("ERM", "AdamW", "Online"), "sepfx.training"),
 }
-_MODULES = ("ensembles", "models", "probes", "tasks", "training")
+_MODULES = (
+  "constructions",
+  "ensembles",
+  "models",
+  "probes",
+  "records",
+  "statistics",
+  "tasks",
+  "theory",
+  "training",
+)
 
 __all__ = [
   "ERM",
@@ -47,6 +58,8 @@ __all__ = [
   "models",
   "plot",
   "probes",
+  "records",
+  "statistics",
   "summarise",
   "tasks",
   "training",

@@ -13,34 +13,25 @@ import jax
 import numpy as np
 import rich.console
 
-from sepfx import cores, growth, kinds, plotting, precision, specifications
+from sepfx import cores, kinds, plotting, precision, specifications
 from sepfx import models as models_lib
 from sepfx import probes as probes_lib
-from sepfx.analysis import looks
-from sepfx.ensembles import (
-  Cell,
-  Records,
-  Result,
-  Watcher,
-  columns,
-  digests,
-  grid,
-  run,
-  trial_name,
-)
-from sepfx.ensembles.checkpoints import Checkpoints
+from sepfx.drawing import looks
+from sepfx.ensembles import Cell, Records, Result, Watcher, columns, grid, run, trial_name
 from sepfx.ensembles.programs import check_lanes
-from sepfx.ensembles.progress import Progress
-from sepfx.ensembles.records import own_columns, probe_table, table
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import begun
-from sepfx.ensembles.viewers import LiveFigure
-from sepfx.ensembles.weights import trained
+from sepfx.ensembles.results import own_columns, probe_table, table
 from sepfx.errors import Interrupted, InvalidSetting, require
-from sepfx.fingerprints import fingerprint
 from sepfx.interrupts import Interrupts
-from sepfx.models import nnx_modules
+from sepfx.models.building import nnx_modules
+from sepfx.provenance.fingerprints import fingerprint
+from sepfx.records import digests, growth
+from sepfx.records.checkpoints import Checkpoints
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import begun
+from sepfx.records.weights import trained
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
+from sepfx.watching.progress import Progress
+from sepfx.watching.viewers import LiveFigure
 
 # Time between two checkpoints of the trials in progress.
 _CHECKPOINT_SECONDS = 300.0

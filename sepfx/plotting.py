@@ -11,22 +11,18 @@ import matplotlib.figure
 import numpy as np
 
 from sepfx import specifications
-from sepfx.analysis import (
-  Checks,
-  Level,
-  figures,
-  looks,
-  measured,
-  success_figures,
-  summarise_success,
-)
-from sepfx.analysis import summarise as summarise_passages
+from sepfx.drawing import figures, looks, success_figures
 from sepfx.ensembles import Cell, Records
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import require
+from sepfx.records.run_directory import RunDirectory
+from sepfx.statistics import measured
+from sepfx.statistics.levels import Level
+from sepfx.statistics.passages import Checks
+from sepfx.statistics.success_summary import summarise_success
+from sepfx.statistics.summary import summarise as summarise_passages
 
 # A note of records, and a method of tasks.
-_UNIFORM = "uniform_attention_risk"
+_REFERENCE = "uniform_attention_risk"
 
 
 def plot(
@@ -66,7 +62,7 @@ def plot(
     if "samples" not in _names(records):
       figure = success_figures.success(records, summary, panels)
     else:
-      levels, risk = _levels(records), _uniform_risk(records)
+      levels, risk = _levels(records), _reference_risk(records)
       figure = figures.sample_complexity(
         records, levels, summary, risk, {}, against, panels
       )
@@ -79,8 +75,8 @@ def plot(
 def summary_of(records: Records, *, against: str = "length") -> dict[str, Any]:
   """Returns means, exponents and the like with 95% intervals, as JSON values.
 
-  Of the online protocol what `sepfx.analysis.summarise` returns, of fixed samples what
-  `sepfx.analysis.summarise_success` does.
+  Of the online protocol what `sepfx.statistics.summarise` returns, of fixed samples what
+  `sepfx.statistics.summarise_success` does.
 
   Args:
     records: from `sepfx.measure` or `sepfx.load`.
@@ -101,7 +97,7 @@ def summary_of(records: Records, *, against: str = "length") -> dict[str, Any]:
       records,
       _levels(records),
       _checks(records),
-      _uniform_risk(records),
+      _reference_risk(records),
       _keys(records),
       against,
     )
@@ -163,11 +159,11 @@ def _names(records: Records) -> tuple[str, ...]:
 def _levels(records: Records) -> list[Level]:
   """The thresholds, as they were given where that is known."""
   fractions = records.settings.get("uniform_fractions") or ()
-  if fractions and not np.all(np.isnan(_uniform_risk(records))):
+  if fractions and not np.all(np.isnan(_reference_risk(records))):
     levels = list(records.settings["thresholds"])
   else:
     levels, fractions = np.unique(records.table["threshold"])[::-1].tolist(), ()
-  return [*map(Level, levels), *(Level(value, of_uniform=True) for value in fractions)]
+  return [*map(Level, levels), *(Level(value, of_reference=True) for value in fractions)]
 
 
 def _checks(records: Records) -> Checks:
@@ -200,18 +196,18 @@ def notes_of(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
 def notes_by_name(cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
   """The same of cells under the names that they have among those of several runs."""
   risks = {
-    name: getattr(cell.trial.test_task, _UNIFORM, lambda: None)()
+    name: getattr(cell.trial.test_task, _REFERENCE, lambda: None)()
     for name, cell in cells.items()
   }
   return {
-    _UNIFORM: {name: risk for name, risk in risks.items() if risk is not None},
+    _REFERENCE: {name: risk for name, risk in risks.items() if risk is not None},
     measured.NOTE: {n: cell.trial.objective.error_name for n, cell in cells.items()},
   }
 
 
-def _uniform_risk(records: Records) -> np.ndarray:
+def _reference_risk(records: Records) -> np.ndarray:
   """Uniform attention's risk, of each row; NaN where there is none."""
-  risks = records.notes.get(_UNIFORM, {})
+  risks = records.notes.get(_REFERENCE, {})
   return np.array([risks.get(records.cell_of(row), np.nan) for row in records.table])
 
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sepfx.analysis.ratios import AT_LEAST, AT_MOST
-from sepfx.analysis.summary import LEAST_PLACES
 from sepfx.ensembles import Records
 from sepfx.ensembles.overview import aligned
 from sepfx.plotting import summary_of
 from sepfx.specifications import canonical
+from sepfx.statistics.ratios import AT_LEAST, AT_MOST
+from sepfx.statistics.summary import LEAST_PLACES
 
 Rows = list[dict[str, Any]]
 

@@ -40,11 +40,13 @@ from tests import arrays
 # Before any of these is imported.
 jaxtyping.install_import_hook(
   [
-    "sepfx.constructions",
+    "experiments.boolean",
+    "experiments.capacity",
+    "experiments.fourier",
+    "experiments.qstr",
     "sepfx.models",
     "sepfx.probes",
     "sepfx.tasks",
-    "sepfx.theory",
     "sepfx.training",
   ],
   f"{arrays.__name__}.{arrays.checked.__name__}",

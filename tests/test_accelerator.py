@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.qstr.constructions.retrieval import retrieval_transformer
 from sepfx import precision
-from sepfx.constructions import retrieval_transformer
 from sepfx.ensembles import Cell, Watcher, programs, run
-from sepfx.ensembles.checkpoints import Checkpoints
 from sepfx.errors import Interrupted
 from sepfx.models import GRU, FeedForward, Transformer
+from sepfx.records.checkpoints import Checkpoints
 from sepfx.tasks import QSTR
 from sepfx.training import Online
 from sepfx.training.orders import place_in_order

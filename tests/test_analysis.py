@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 import rich.console
 
-from experiments import tables
-from sepfx.analysis import (
-  Level,
-  block_statistics,
-  figures,
-  measured,
-  series,
-  summarise,
-  summarise_probes,
-)
-from sepfx.analysis.passages import Checks
-from sepfx.analysis.summary import at_level
+from experiments.qstr.query_key import block_statistics
+from sepfx.drawing import figures
 from sepfx.ensembles import Cell, Records, columns, joined, table
-from sepfx.ensembles.records import probe_table
+from sepfx.ensembles.results import probe_table
+from sepfx.statistics import measured, series
+from sepfx.statistics.levels import Level
+from sepfx.statistics.passages import Checks
+from sepfx.statistics.probed import summarise_probes
+from sepfx.statistics.summary import at_level, summarise
+from sepfx.studies import tables
 from sepfx.tasks import REGRESSION
 from tests import small
 from tests.programs import printed
@@ -280,7 +276,7 @@ def test_levels_are_kept_apart():
     for length, by_threshold in samples.items()
     for threshold, n in by_threshold.items()
   ]
-  levels = [Level(0.375), Level(0.5, of_uniform=True), Level(0.5)]
+  levels = [Level(0.375), Level(0.5, of_reference=True), Level(0.5)]
   records = as_records(rows)
   summary = summary_of(records, levels)
   means = [[c["recorded"] for c in at_level(summary["cells"], level)] for level in levels]

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from experiments import beside, best_rate, first_layer
-from experiments.beside import Part
+from experiments import best_rate
+from experiments.qstr.first_layer import study as first_layer
 from sepfx.ensembles import Records
 from sepfx.errors import InvalidSetting
+from sepfx.studies import beside
+from sepfx.studies.beside import Part
 
 
 def test_rates_of_parts_share_their_checks():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks import choice
-from sepfx.analysis.best import Trials, best_of, choose, laid_out, repeated, split_mean
-from sepfx.analysis.bounded import Bounds
-from sepfx.analysis.passages import (
+from sepfx.statistics.best import Trials, best_of, choose, laid_out, repeated, split_mean
+from sepfx.statistics.bounded import Bounds
+from sepfx.statistics.passages import (
   Checks,
   log_restricted_mean,
   padded,

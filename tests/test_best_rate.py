@@ -10,15 +10,15 @@ from absl.testing import flagsaver
 from numpy.lib import recfunctions
 
 import sepfx
-from experiments import best_rate, best_tables, study
-from experiments.pilots import Pilots
-from sepfx.analysis import Level, best_figures, summarise_best
-from sepfx.analysis.best_summary import verdict
-from sepfx.analysis.passages import (
-  Checks,
-)
+from experiments import best_rate, best_tables
+from sepfx.drawing import best_figures
 from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
+from sepfx.statistics.best_summary import summarise_best, verdict
+from sepfx.statistics.levels import Level
+from sepfx.statistics.passages import Checks
+from sepfx.studies import study
+from sepfx.studies.pilots import Pilots
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 TYPES = {
@@ -110,7 +110,7 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   assert {e["information"] for e in unknown["best"]} == {None}
   count = len(own.table)
   checks = Checks(*(np.full(count, v) for v in (64, 64, 12_800)))
-  level, risk = Level(0.5, of_uniform=True), np.full(count, 0.9)
+  level, risk = Level(0.5, of_reference=True), np.full(count, 0.9)
   own = summarise_best(own, [level], checks, risk, unknowns=np.full(count, 30.0))
   np.testing.assert_allclose([e["information"] for e in own["best"]], 16.5)
 

@@ -14,12 +14,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 from sepfx.ensembles import InProgress, Watcher, run
-from sepfx.ensembles import checkpoints as checkpoints_module
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.run_directory import RunDirectory
 from sepfx.errors import Interrupted
 from sepfx.models import Transformer
+from sepfx.records import checkpoints as checkpoints_module
+from sepfx.records.checkpoints import Checkpoints
+from sepfx.records.run_directory import RunDirectory
 from tests import small
 
 CELL = Cell(small.TRIAL)

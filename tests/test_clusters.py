@@ -7,8 +7,11 @@ import pytest
 import scipy.stats
 
 from benchmarks.clusters import Clustered
-from sepfx.analysis.gaps import clustered, clustered_correlation
-from sepfx.analysis.statistics import student_interval
+from experiments.fourier.fourier_generalisation.summary import (
+  clustered,
+  clustered_correlation,
+)
+from sepfx.statistics.intervals import student_interval
 
 DEGREES, COMPONENTS = np.array(list(itertools.product([1, 2, 3], [2, 4, 8])), float).T
 

@@ -8,12 +8,14 @@ import tomllib
 import pytest
 from absl import flags
 
-from experiments import presets, running
-from experiments.__main__ import studies
 from sepfx import InvalidSetting
+from sepfx.commands import catalogue, presets
+from sepfx.studies import running
 
 ROOT = pathlib.Path(__file__).parent.parent
-PRESETS = sorted((ROOT / "experiments/flags").glob("*.cfg"))
+FLAGS = ROOT / "experiments/flags"
+PRESETS = sorted(FLAGS.glob("*.cfg"))
+STUDIES = catalogue.studies("experiments")
 
 
 def sepfx(*arguments):
@@ -24,16 +26,16 @@ def sepfx(*arguments):
 def test_every_program_is_a_study_with_one_line():
   done = sepfx("--help")
   programs = [
-    path.stem.replace("_", "-")
-    for path in (ROOT / "experiments").glob("*.py")
+    (path.parent if path.stem == "study" else path).stem.replace("_", "-")
+    for path in (ROOT / "experiments").rglob("*.py")
     if "\n  study.main(" in path.read_text() or "\n  command_line." in path.read_text()
   ]
   assert done.returncode == 0
-  assert sorted(studies()) == sorted(set(programs) - {"study"})
-  for name, question in studies().items():
-    assert question.endswith(("?", "."))
-    assert f"{name} " in done.stdout
-    assert question in done.stdout
+  assert sorted(STUDIES) == sorted(programs)
+  for name, entry in STUDIES.items():
+    assert entry.question.endswith(("?", "."))
+    assert f"  {name} " in done.stdout
+    assert f" {entry.question}\n" in done.stdout
 
 
 def test_an_unknown_study_is_refused_with_a_guess():
@@ -104,16 +106,16 @@ def test_what_is_wrong_exits_with_2(arguments, message):
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_every_preset_belongs_to_one_study(path):
-  assert len([name for name in studies() if path.stem in presets.of(name)]) == 1
+  assert len([name for name in STUDIES if path.stem in presets.of(name, FLAGS)]) == 1
 
 
 def test_a_preset_is_a_flag_file():
   for given in (["--preset=fig1a"], ["--preset", "fig1a"]):
-    (found,) = presets.expanded(given, "sample-complexity")
+    (found,) = presets.expanded(given, "sample-complexity", FLAGS)
     assert found == f"--flagfile={ROOT / 'experiments/flags/fig1a.cfg'}"
   for given in (["--preset=best_rate"], ["--preset"]):
     with pytest.raises(InvalidSetting, match=r"takes one of fig1_.*, quickstart"):
-      presets.expanded(given, "sample-complexity")
+      presets.expanded(given, "sample-complexity", FLAGS)
 
 
 def test_every_package_is_installed():

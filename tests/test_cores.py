@@ -6,8 +6,8 @@ import jax
 import pytest
 import rich.console
 
-from experiments import command_line
 from sepfx import cores, measuring
+from sepfx.commands import command_line
 
 QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 import sepfx
-from experiments import boolean_sample_complexity, merging
+from experiments.boolean import boolean_sample_complexity
 from experiments.sample_complexity import STUDY
-from experiments.settings import from_stored
 from sepfx.ensembles import Records, Result
-from sepfx.ensembles.agreement import check_rows, contradiction
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import Contradiction, TrialFiles
 from sepfx.errors import InvalidSetting
+from sepfx.records.agreement import check_rows, contradiction
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import Contradiction, TrialFiles
+from sepfx.studies import merging
+from sepfx.studies.settings import from_stored
 from sepfx.training import Passage, Report
 from tests import small
 from tests.test_erm import Logistic

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import presets
-from experiments.__main__ import studies
 from sepfx import models
+from sepfx.commands import catalogue, presets
 from sepfx.tasks import QSTR, SparseBoolean
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
@@ -62,17 +61,18 @@ def commands():
 @pytest.mark.slow
 def test_commands_of_studies_are_understood():
   """The study is there, and its settings can be used."""
-  understood = 0
+  understood, studies = 0, catalogue.studies("experiments")
+  folder = DOCS.parent / "experiments" / "flags"
   for command in commands():
     _, name, *arguments = shlex.split(command)
     if name.startswith("--"):
       continue
-    assert name in studies(), command
-    stem = name.replace("-", "_")
-    source = (DOCS.parent / "experiments" / f"{stem}.py").read_text()
+    assert name in studies, command
+    place = studies[name].module
+    source = (DOCS.parent / f"{place.replace('.', '/')}.py").read_text()
     if "\nSTUDY = " in source:  # others define flags of one name, so not all can be here
-      module = importlib.import_module(f"experiments.{stem}")
-      own = [a for a in presets.expanded(arguments, name) if a != "--help"]
+      module = importlib.import_module(place)
+      own = [a for a in presets.expanded(arguments, name, folder) if a != "--help"]
       chosen = module.STUDY.chosen(own)
       if any("--flagfile=" not in a for a in own):  # presets have tests of their own
         module.STUDY.cells(chosen)
@@ -123,12 +123,12 @@ def modules_of_the_reference():
 
 def test_every_public_name_is_in_the_reference_and_has_a_docstring():
   documented = {module.__name__ for module in modules_of_the_reference()}
-  for package in ("tasks", "models", "training", "ensembles", "probes", "analysis",
-                  "constructions"):  # fmt: skip
+  for package in ("tasks", "models", "training", "ensembles", "probes", "statistics",
+                  "drawing", "records"):  # fmt: skip
     assert f"sepfx.{package}" in documented
-  theory = {f"sepfx.theory.{path.stem}" for path in
-            (DOCS.parent / "sepfx" / "theory").glob("[a-z]*.py")}  # fmt: skip
-  assert theory <= documented
+  bounds = {f"sepfx.experiments.qstr.bounds.{path.stem}" for path in
+            (DOCS.parent / "experiments/qstr/bounds").glob("[a-z]*.py")}  # fmt: skip
+  assert bounds <= documented
   for module in modules_of_the_reference():
     own = getattr(module, "__all__", None) or [
       name for name, value in vars(module).items()

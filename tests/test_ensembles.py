@@ -13,16 +13,8 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.ensembles import (
-  Lanes,
-  Watcher,
-  compiling,
-  grid,
-  hosts,
-  leaves_of,
-  programs,
-  run,
-)
+from sepfx.coordinator import hosts
+from sepfx.ensembles import Lanes, Watcher, compiling, grid, leaves_of, programs, run
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import CONTINUE, RESUME, START
 from sepfx.errors import OutOfMemory

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from sepfx.theory.covering import TransformerClass
-from sepfx.theory.guarantees import guarantee
+from experiments.qstr.bounds.covering import TransformerClass
+from experiments.qstr.bounds.guarantees import guarantee
 
 
 def relu(x):

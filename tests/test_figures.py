@@ -8,9 +8,10 @@ import matplotlib.figure
 import numpy as np
 import pytest
 
-from sepfx.analysis import Level, figures, looks
-from sepfx.analysis.ticks import label_logarithmic, label_places
+from sepfx.drawing import figures, looks
+from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.errors import InvalidSetting
+from sepfx.statistics.levels import Level
 from tests.test_analysis import (
   BUDGET,
   ONE_LEVEL,
@@ -155,7 +156,7 @@ def test_legend_and_labels_do_not_cover_data(tmp_path, style, width):
 
 
 def test_many_levels_stand_in_rows():
-  levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
+  levels = [*ONE_LEVEL, *(Level(k / 8, of_reference=True) for k in (2, 3, 4, 5))]
   first = records_of(["reached"] * 3)
   rows = [
     (*row[:4], level.threshold(risk), *row[5:])
@@ -172,14 +173,6 @@ def test_many_levels_stand_in_rows():
   ]
   assert shown[5].get_title() == "test MSE at $N$ = 8"
   assert len(shown) == 6
-
-
-def test_attention_figure_draws_both_matrices():
-  learned, constructed = np.eye(8), 2 * np.eye(8)
-  figure = figures.attention(learned, constructed, 2, 3)
-  images = [axis.images[0] for axis in figure.axes if axis.images]
-  np.testing.assert_array_equal(images[0].get_array(), learned)
-  np.testing.assert_array_equal(images[1].get_array(), constructed)
 
 
 @pytest.mark.parametrize(

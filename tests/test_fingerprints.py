@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from sepfx.fingerprints import fingerprint, without_code
 from sepfx.models import FeedForward
+from sepfx.provenance.fingerprints import fingerprint, without_code
 from sepfx.tasks import QSTR, independent
 
 
@@ -73,7 +73,7 @@ def test_a_function_that_calls_itself():
 
 def test_the_same_in_another_process():
   code = (
-    "import json, optax; from sepfx.fingerprints import fingerprint\n"
+    "import json, optax; from sepfx.provenance.fingerprints import fingerprint\n"
     "own = {'a', 'b', 'c', 'd'}\n"
     "print(json.dumps([fingerprint(own), fingerprint(optax.adam(1e-3))]))"
   )

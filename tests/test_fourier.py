@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.fourier.spectra import coefficients, spectrum, walsh_hadamard
 from sepfx import InvalidSetting, measure
 from sepfx.models import ReadOutTransformer, build
 from sepfx.tasks import FourierSparse, UnseenStrings
 from sepfx.tasks.fourier import all_bits, index_of
-from sepfx.theory import coefficients, spectrum, walsh_hadamard
 from sepfx.training import ERM
 
 KEY = jax.random.key(0)

@@ -12,12 +12,13 @@ from absl import flags
 from absl.testing import flagsaver
 
 import sepfx
-from experiments import study
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
-from sepfx.ensembles import Watcher, programs, trial_files
-from sepfx.ensembles.trial_files import Contradiction
+from sepfx.ensembles import Watcher, programs
 from sepfx.errors import Interrupted
+from sepfx.records import trial_files
+from sepfx.records.trial_files import Contradiction
+from sepfx.studies import study
 from sepfx.tasks import QSTR
 from tests.programs import complete, start
 
@@ -189,7 +190,7 @@ def test_a_larger_budget_runs_what_was_censored(tmp_path, monkeypatch):
 
 
 def test_a_budget_that_changes_trials_is_refused(tmp_path):
-  from experiments import boolean_sample_complexity as boolean
+  from experiments.boolean import boolean_sample_complexity as boolean
 
   arguments = [
     "--models=tests.test_erm:Logistic", "--contexts=4", "--sparsity=1", "--num_test=50",

@@ -8,24 +8,19 @@ import pathlib
 import numpy as np
 import pytest
 
-from sepfx.analysis import (
-  Level,
-  best_figures,
-  chain_figures,
-  figures,
-  flatness_figures,
-  gap_figures,
-  heads,
-  looks,
-  memories,
-  success_figures,
-  testing_figures,
-)
-from sepfx.analysis.exponent_figures import draw_exponents
-from sepfx.analysis.norm_figures import draw_norms
-from sepfx.analysis.span_figures import draw_spans
-from sepfx.analysis.width_figures import draw_widths
+from experiments.fourier.chain_of_thought import figure as chain_figures
+from experiments.fourier.flatness import figures as flatness_figures
+from experiments.fourier.fourier_generalisation import figure as gap_figures
+from experiments.fourier.property_testing import figure as testing_figures
+from experiments.qstr.few_heads import heads
+from experiments.qstr.first_layer.figure import draw_spans
+from experiments.qstr.memorising import memories
+from experiments.qstr.norm_figures import draw_norms
+from experiments.qstr.recurrent_width.figure import draw_widths
+from experiments.qstr.table_1.figure import draw_exponents
+from sepfx.drawing import best_figures, figures, looks, success_figures
 from sepfx.ensembles import Records, table
+from sepfx.statistics.levels import Level
 
 RESULTS = pathlib.Path(__file__).parents[1] / "docs/results"
 TASKS = {"simple_qstr": "simple-qSTR", "qstr": "qSTR"}

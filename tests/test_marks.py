@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sepfx.analysis import figures, looks
+from sepfx.drawing import figures, looks
 from sepfx.errors import InvalidSetting
 from tests.test_analysis import (
   as_records,

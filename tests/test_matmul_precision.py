@@ -19,20 +19,22 @@ import numpy as np
 import pytest
 
 import sepfx
-from experiments.merging import identity, merged
+from experiments.fourier import spectra
+from experiments.fourier.chain_of_thought.construction import cyclic_chain
+from experiments.fourier.flatness.construction import flat_transformer
 from experiments.sample_complexity import STUDY
-from sepfx import InvalidSetting, growth, models
-from sepfx.constructions import cyclic_chain, flat_transformer
+from sepfx import InvalidSetting, models
 from sepfx.models import ClsTransformer
 from sepfx.models.transformer import query_key_products
+from sepfx.probes import hessian as curvature
 from sepfx.probes.attention import matched
 from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import on_span
+from sepfx.records import growth
+from sepfx.studies.merging import identity, merged
 from sepfx.tasks import QSTR, FourierSparse, codes
 from sepfx.tasks.fourier import Spectrum, all_bits, parities
 from sepfx.tasks.links import TwoLayer
-from sepfx.theory import fourier as spectra
-from sepfx.theory import sharpness as curvature
 from sepfx.training import ERM, Online
 from tests import small
 from tests.programs import ROOT

@@ -6,9 +6,9 @@ import json
 import pytest
 
 import sepfx
-from experiments import tables
 from sepfx import plotting
-from sepfx.analysis import measured
+from sepfx.statistics import measured
+from sepfx.studies import tables
 from sepfx.tasks import CLASSIFICATION, REGRESSION, STEPS, Objective
 from tests.own_task import Dense, Side
 from tests.programs import printed, start

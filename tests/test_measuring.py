@@ -14,11 +14,11 @@ import pytest
 
 import sepfx
 from sepfx import plotting
-from sepfx.ensembles import viewers
 from sepfx.errors import InvalidSetting
 from sepfx.models import Convolution, DenseFirst
 from sepfx.tasks import FUNCTIONS, LINKS, QSTR, SparseBoolean
 from sepfx.training import ERM, AdamW, Online
+from sepfx.watching import viewers
 from tests import programs, small
 
 # As `programs.SMALL` has it on the command line.
@@ -367,7 +367,7 @@ def test_figure_of_first_passages():
 
 
 @pytest.mark.slow
-def test_figure_of_shares_of_uniform_attentions_loss(tmp_path):
+def test_figure_of_shares_of_reference_attentions_loss(tmp_path):
   programs.complete(
     tmp_path / "run", f"--models={MODEL}", "--lengths=3,4", "--num_trials=2",
     "--check_every=5", "--max_samples=8000", "--thresholds=0.9",

@@ -8,10 +8,10 @@ import pytest
 import scipy.stats
 
 from benchmarks.coverage import Coverage, normal_residuals, slow_residuals
-from experiments import tables
-from sepfx.analysis.bounded import Bounds
-from sepfx.analysis.medians import median_of
-from sepfx.analysis.passages import Checks, bounds_of, cell_means
+from sepfx.statistics.bounded import Bounds
+from sepfx.statistics.medians import median_of
+from sepfx.statistics.passages import Checks, bounds_of, cell_means
+from sepfx.studies import tables
 
 STEP, EVERY, BUDGET = 64, 640, 64_000
 

@@ -13,11 +13,12 @@ from flax import nnx
 
 import sepfx
 from sepfx import measuring, models
-from sepfx.ensembles import weights
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import begun
 from sepfx.errors import InvalidSetting
-from sepfx.models import DenseFirst, OnBits, modes
+from sepfx.models import DenseFirst, OnBits
+from sepfx.models.building import modes
+from sepfx.records import weights
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import begun
 from sepfx.tasks import QSTR
 from tests import small
 

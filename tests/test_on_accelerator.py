@@ -20,10 +20,10 @@ from benchmarks import measurements as ms
 from benchmarks.cells import figure_1a
 from benchmarks.findings import Findings
 from benchmarks.on_accelerator import SHARES, Limit, Sizes
-from experiments import command_line
+from sepfx.commands import command_line
 from sepfx.ensembles import widths
-from sepfx.ensembles.environment import kind_of
 from sepfx.errors import InvalidSetting, OutOfMemory
+from sepfx.provenance.environment import kind_of
 from sepfx.training import Passage
 
 LINEAR, FFN = "tests.small:Linear", "tests.small:ffn"

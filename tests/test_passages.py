@@ -7,7 +7,7 @@ import scipy.optimize
 import scipy.stats
 
 from benchmarks.coverage import Coverage, normal_residuals
-from sepfx.analysis.bounded import (
+from sepfx.statistics.bounded import (
   Bounds,
   coefficient_interval,
   contrasts,
@@ -15,7 +15,7 @@ from sepfx.analysis.bounded import (
   fit,
   log_probability,
 )
-from sepfx.analysis.passages import (
+from sepfx.statistics.passages import (
   Checks,
   bounds_of,
   cell_means,
@@ -25,7 +25,7 @@ from sepfx.analysis.passages import (
   restricted_means,
   spreads_differ,
 )
-from sepfx.analysis.scaling import (
+from sepfx.statistics.scaling import (
   fit_exponent,
   local_exponents,
   paired_ratio,

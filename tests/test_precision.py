@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import sepfx
+from experiments.fourier.flat_transformer import FlatTransformer
 from sepfx import models, precision, tasks
 from sepfx.ensembles import Cell, rehearse, run
 from sepfx.ensembles.lanes import leaves_of
 from sepfx.models import NAMES, ClsAttention, FeedForward, InputMap, OnBits
-from sepfx.models.flat_transformer import FlatTransformer
 from sepfx.tasks import QSTR, FourierSparse, ParityChain, SparseBoolean
 from sepfx.training import ERM, AdamW, Online, Seeds
 from sepfx.training.orders import place_in_order

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import rich.console
 
-from sepfx.ensembles import Cell, Result, progress
+from sepfx.ensembles import Cell, Result
 from sepfx.ensembles.forecast import Forecast, makespan
+from sepfx.watching import progress
 from tests import small
 
 CELL = Cell(small.TRIAL)

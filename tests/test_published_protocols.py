@@ -8,7 +8,8 @@ import pathlib
 
 import pytest
 
-from experiments import attention_weights, boolean_sample_complexity, parity
+from experiments.boolean import boolean_sample_complexity, parity
+from experiments.qstr import attention_weights
 from experiments.sample_complexity import STUDY
 from sepfx.models import GRU, ClsTransformer, FeedForward, Transformer
 from sepfx.tasks import FUNCTIONS, LINKS, QSTR, SparseBoolean, independent, shared

@@ -5,8 +5,8 @@ import pytest
 import scipy.stats
 
 from benchmarks import ratio_coverage
-from sepfx.analysis.passages import Checks
-from sepfx.analysis.ratios import Ratio, cells_of, comparisons, ratio_of
+from sepfx.statistics.passages import Checks
+from sepfx.statistics.ratios import Ratio, cells_of, comparisons, ratio_of
 
 BUDGET = 100_000
 

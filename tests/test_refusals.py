@@ -10,17 +10,14 @@ from absl import flags
 from absl.testing import flagsaver
 
 import sepfx
-from experiments import (
-  attention_weights,
-  command_line,
-  parity,
-  running,
-  study,
-)
-from experiments import boolean_sample_complexity as boolean
+from experiments.boolean import boolean_sample_complexity as boolean
+from experiments.boolean import parity
+from experiments.qstr import attention_weights
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
+from sepfx.commands import command_line
 from sepfx.ensembles import grid
+from sepfx.studies import running, study
 from sepfx.tasks import QSTR
 from tests import small
 from tests.test_sample_complexity import cells_of

@@ -13,10 +13,10 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import card
-from experiments.boolean_sample_complexity import STUDY
+from experiments.boolean.boolean_sample_complexity import STUDY
 from sepfx import InvalidSetting
-from sepfx.ensembles import roll_call
+from sepfx.commands import card
+from sepfx.coordinator import roll_call
 
 CARD = {"seed": "0", "num_trials": "5"}
 

@@ -16,11 +16,11 @@ import pytest
 
 from sepfx.ensembles import InProgress, Result
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.checkpoints import Checkpoints
-from sepfx.ensembles.environment import source_digest
-from sepfx.ensembles.run_directory import RunDirectory, remove
-from sepfx.ensembles.trial_files import TrialFiles
 from sepfx.errors import InvalidSetting
+from sepfx.provenance.environment import source_digest
+from sepfx.records.checkpoints import Checkpoints
+from sepfx.records.run_directory import RunDirectory, remove
+from sepfx.records.trial_files import TrialFiles
 from sepfx.training import Passage
 from tests import small
 
@@ -269,7 +269,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
 
 def test_a_live_run_locks_its_directory_and_a_dead_one_does_not(tmp_path):
   program = (
-    "import sys; from sepfx.ensembles.run_directory import RunDirectory\n"
+    "import sys; from sepfx.records.run_directory import RunDirectory\n"
     f"directory = RunDirectory({str(tmp_path / 'run')!r})\n"
     f"directory.begin({SETTINGS!r}, {{}})\n"
     "print('open', flush=True); sys.stdin.read()"

@@ -12,18 +12,14 @@ import rich.console
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import (
-  beside,
-  published,
-  study,
-  tables,
-)
-from experiments.beside import Part
-from experiments.merging import differing_axes
+from experiments import published
 from experiments.sample_complexity import STUDY
-from experiments.settings import define, from_stored
 from sepfx import InvalidSetting
 from sepfx.ensembles import Records, columns, table
+from sepfx.studies import beside, study, tables
+from sepfx.studies.beside import Part
+from sepfx.studies.merging import differing_axes
+from sepfx.studies.settings import define, from_stored
 from tests.programs import check_preset_says_what_it_is
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -192,7 +188,7 @@ def test_tables_stand_along_the_axis_of_the_figure():
   summary = {
     "against": "learning_rate",
     "error": "mean squared error",
-    "levels": [{"value": 0.7, "of_uniform": False}],
+    "levels": [{"value": 0.7, "of_reference": False}],
     "cells": [
       {**level, **cell, "learning_rate": 3e-3, "mean": 100.0},
       {**level, **cell, "learning_rate": 1e-3, "mean": 2000.0, "reached": 1},

@@ -12,15 +12,15 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import (
-  parity,
-  study,
-)
-from experiments.merging import merged
+from experiments.boolean import parity
 from experiments.sample_complexity import STUDY
-from experiments.settings import from_stored
-from sepfx.ensembles import rehearsal, trial_files, viewers
-from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.ensembles import rehearsal
+from sepfx.records import trial_files
+from sepfx.records.run_directory import RunDirectory
+from sepfx.studies import study
+from sepfx.studies.merging import merged
+from sepfx.studies.settings import from_stored
+from sepfx.watching import viewers
 
 ROOT = pathlib.Path(__file__).parent.parent
 

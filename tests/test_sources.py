@@ -16,11 +16,11 @@ import optax
 import pytest
 
 import sepfx
-from sepfx import origins, sources, syntax
 from sepfx.ensembles import grid
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import begun
 from sepfx.errors import InvalidSetting
+from sepfx.provenance import origins, sources, syntax
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import begun
 from sepfx.tasks import QSTR
 from sepfx.training import Online
 

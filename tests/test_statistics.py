@@ -5,7 +5,7 @@ import math
 import numpy as np
 import scipy.stats
 
-from sepfx.analysis import restricted_mean
+from sepfx.statistics.intervals import restricted_mean
 
 BUDGET = 1000
 

@@ -8,13 +8,15 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from experiments import tables
-from sepfx.analysis import success, success_figures, summarise_success
-from sepfx.analysis.success import Counts
+from experiments.boolean.exhaustive import stored_floor
+from sepfx.drawing import success_figures
 from sepfx.ensembles import Cell, Records, columns, table
 from sepfx.models import ClsTransformer
+from sepfx.statistics import success
+from sepfx.statistics.success import Counts
+from sepfx.statistics.success_summary import summarise_success
+from sepfx.studies import tables
 from sepfx.tasks import SparseBoolean
-from sepfx.theory import stored_floor
 from sepfx.training import ERM
 
 COLUMNS = columns([Cell(ERM().trial(SparseBoolean(), SparseBoolean(), ClsTransformer()))])

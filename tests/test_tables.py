@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import tables
+from sepfx.studies import tables
 from tests.programs import printed
 from tests.test_analysis import as_records, summary_of
 

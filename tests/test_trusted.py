@@ -10,15 +10,16 @@ from absl import flags
 from absl.testing import flagsaver
 
 import sepfx
-from experiments import beside, fourier_generalisation, study
+from experiments.fourier.fourier_generalisation import study as fourier_generalisation
 from experiments.sample_complexity import STUDY
-from experiments.settings import from_stored
 from sepfx import descriptions, specifications
-from sepfx.ensembles import weights
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trusted import known_classes, public_names
 from sepfx.errors import InvalidSetting
 from sepfx.models import GRU, OnBits
+from sepfx.records import weights
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trusted import known_classes, public_names
+from sepfx.studies import beside, study
+from sepfx.studies.settings import from_stored
 from tests import small
 from tests.test_run_directory import CELL, result
 
@@ -82,7 +83,7 @@ HOSTILE = [
   {"class": "os:system", "fields": {"command": "touch x"}},
   {"class": "this:nothing", "fields": {}},
   {"class": "sepfx.models:build", "fields": {"name": "os:system", "task": None}},
-  {"class": "sepfx.ensembles.run_directory:RunDirectory", "fields": {"path": "x"}},
+  {"class": "sepfx.records.run_directory:RunDirectory", "fields": {"path": "x"}},
   {"class": OWN, "fields": {}},
 ]
 

@@ -9,12 +9,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from sepfx.ensembles import Result, viewers
+from sepfx.ensembles import Result
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import TrialFiles
-from sepfx.ensembles.viewers import LiveFigure, Profile, TensorBoard
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import TrialFiles
 from sepfx.training import Passage
+from sepfx.watching import viewers
+from sepfx.watching.viewers import LiveFigure, Profile, TensorBoard
 from tests import small
 
 CELL = Cell(small.TRIAL)

@@ -12,11 +12,12 @@ from absl import flags
 from absl.testing import flagsaver
 
 import sepfx
-from experiments import rehearsing, running
+from sepfx.commands import rehearsing
 from sepfx.ensembles import Cell
-from sepfx.ensembles.progress import Progress
 from sepfx.errors import InvalidSetting
+from sepfx.studies import running
 from sepfx.tasks import QSTR
+from sepfx.watching.progress import Progress
 from tests import small
 from tests.programs import start
 

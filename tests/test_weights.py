@@ -10,11 +10,8 @@ import pytest
 import safetensors.numpy
 
 import sepfx
+from experiments.qstr.query_key import block_statistics
 from sepfx import InvalidSetting, descriptions
-from sepfx.analysis import block_statistics
-from sepfx.ensembles import weights
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trusted import known_classes
 from sepfx.models import (
   GRU,
   ClsTransformer,
@@ -23,6 +20,9 @@ from sepfx.models import (
   Transformer,
   query_key_products,
 )
+from sepfx.records import weights
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trusted import known_classes
 from sepfx.tasks import QSTR
 from tests import small
 

@@ -15,13 +15,14 @@ import safetensors.numpy
 
 import sepfx
 from sepfx import plotting
-from sepfx.ensembles import Result, digests, run_directory, stored_trials, weights
-from sepfx.ensembles import trial_files as trial_files_module
+from sepfx.ensembles import Result
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.run_directory import RunDirectory
-from sepfx.ensembles.trial_files import TrialFiles, begun
 from sepfx.errors import InvalidSetting
 from sepfx.models import FeedForward
+from sepfx.records import digests, run_directory, stored_trials, weights
+from sepfx.records import trial_files as trial_files_module
+from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import TrialFiles, begun
 from sepfx.training import Passage
 from tests import small
 

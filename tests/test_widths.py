@@ -11,7 +11,6 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import running, study
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting, measure, measuring
 from sepfx.ensembles import (
@@ -21,12 +20,13 @@ from sepfx.ensembles import (
   rehearsal,
   rehearse,
   run,
-  trial_files,
   trial_name,
   widths,
 )
 from sepfx.ensembles.operations import loss_operations, operations_of
-from sepfx.ensembles.run_directory import RunDirectory
+from sepfx.records import trial_files
+from sepfx.records.run_directory import RunDirectory
+from sepfx.studies import running, study
 from tests import small
 
 KIND = "cpu:cpu"

@@ -10,7 +10,7 @@ import sepfx
 from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting
 from sepfx.models import GRU
-from sepfx.models.network import check_inputs
+from sepfx.models.layers.network import check_inputs
 from sepfx.tasks import CLASSIFICATION, QSTR, FourierSparse, ParityChain, SparseBoolean
 from tests.own_task import Dense, Side
 

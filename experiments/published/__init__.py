@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import pathlib
 
-from sepfx.analysis.figures import Published
+from sepfx.drawing.figures import Published
 from sepfx.errors import require
 
 _HERE = pathlib.Path(__file__).parent

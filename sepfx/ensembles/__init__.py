@@ -1,11 +1,10 @@
-"""How many trials run: lanes, the host loop, records, run directories."""
+"""How many trials run: lanes, programs, the host loop."""
 
 from sepfx.ensembles.cells import TASK_DRAWS, Cell, grid, numbers_of_parameters
 from sepfx.ensembles.host_loop import run
 from sepfx.ensembles.lanes import Lanes, leaves_of
-from sepfx.ensembles.loading import load
-from sepfx.ensembles.records import Records, Result, columns, joined, table, trial_name
 from sepfx.ensembles.rehearsal import Rehearsed, rehearse
+from sepfx.ensembles.results import Records, Result, columns, joined, table, trial_name
 from sepfx.ensembles.watchers import InProgress, Keeper, Watcher
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
   "grid",
   "joined",
   "leaves_of",
-  "load",
   "numbers_of_parameters",
   "rehearse",
   "run",

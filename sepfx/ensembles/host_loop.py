@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 
 from sepfx import precision
-from sepfx.ensembles import hosts
+from sepfx.coordinator import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.compiling import Compilations, number_of_workers
 from sepfx.ensembles.prober import Prober
@@ -36,7 +36,7 @@ from sepfx.ensembles.programs import (
   check_lanes,
   jobs_of,
 )
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.results import Result
 from sepfx.ensembles.watchers import Keeper, Watcher
 from sepfx.errors import Interrupted, require
 from sepfx.training import Probe

@@ -16,7 +16,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
-from sepfx.ensembles import hosts, keys
+from sepfx.coordinator import hosts
+from sepfx.ensembles import keys
 from sepfx.training import (
   Report,
   Seeds,

@@ -10,7 +10,7 @@ import numpy as np
 from sepfx.specifications import canonical
 
 if TYPE_CHECKING:
-  from sepfx.ensembles.records import Records
+  from sepfx.ensembles.results import Records
 
 # Of a screen, less what stands above and below the cells; and of one coordinate.
 _MOST_CELLS, _MOST_LETTERS, _MOST_OF_ONE = 16, 80, 22

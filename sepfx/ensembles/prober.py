@@ -15,7 +15,7 @@ from sepfx import precision
 from sepfx.ensembles import keys
 from sepfx.ensembles.lanes import KeyData, Leaves
 from sepfx.ensembles.programs import Job
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.results import Result
 from sepfx.training import Probe, Seeds, probe_key
 
 

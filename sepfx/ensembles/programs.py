@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 from sepfx import precision
-from sepfx.ensembles import hosts, widths
+from sepfx.coordinator import hosts
+from sepfx.ensembles import widths
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.environment import kind_of
 from sepfx.ensembles.lanes import (
   CONTINUE,
   RESUME,
@@ -26,9 +26,10 @@ from sepfx.ensembles.lanes import (
   Leaves,
   leaves_of,
 )
-from sepfx.ensembles.records import Result, trial_name
+from sepfx.ensembles.results import Result, trial_name
 from sepfx.ensembles.watchers import InProgress, TrialOf
 from sepfx.errors import OutOfMemory, require
+from sepfx.provenance.environment import kind_of
 from sepfx.training import Report, State, Trial
 
 # Lanes per device at most. It is what a run is asked for, never lowered to the trials at

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.records import Result
+from sepfx.ensembles.results import Result
 from sepfx.training import State
 
 

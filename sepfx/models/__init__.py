@@ -5,26 +5,31 @@ logits [n L 2]. They know nothing of trials, flags or files and can be used alon
 JAX project. `build` is where the published configurations have their names.
 """
 
+from sepfx.models.building.evaluation import evaluate, evaluates_many, predict
+from sepfx.models.building.factories import (
+  check_module,
+  factory_name,
+  made,
+  makes_modules,
+)
+from sepfx.models.building.fields import has_field, record_name, with_fields
+from sepfx.models.building.published import NAMES, build
+from sepfx.models.building.sizes import check_sized, sized
 from sepfx.models.causal_transformer import CausalTransformer
 from sepfx.models.channel_transformer import ChannelTransformer
-from sepfx.models.cls_attention import ClsAttention, InputMap
 from sepfx.models.cls_transformer import ClsTransformer
 from sepfx.models.convolution import Convolution
 from sepfx.models.deep_transformer import DeepTransformer
 from sepfx.models.dense_first import DenseFirst
-from sepfx.models.evaluation import evaluate, evaluates_many, predict
-from sepfx.models.factories import check_module, factory_name, made, makes_modules
 from sepfx.models.feedforward import FeedForward
-from sepfx.models.fields import has_field, record_name, with_fields
+from sepfx.models.layers.cls_attention import ClsAttention, InputMap
+from sepfx.models.layers.network import Network
 from sepfx.models.linear_attention import LinearAttention
 from sepfx.models.linear_recurrences import LRU, MinGRU
-from sepfx.models.network import Network
 from sepfx.models.on_bits import OnBits
-from sepfx.models.published import NAMES, build
 from sepfx.models.read_out_transformer import ReadOutTransformer
 from sepfx.models.recurrent import GRU, LSTM, RNN
 from sepfx.models.residual_rnn import ResidualRNN
-from sepfx.models.sizes import check_sized, sized
 from sepfx.models.tokens_first import TokensFirst
 from sepfx.models.transformer import Transformer, query_key_products
 

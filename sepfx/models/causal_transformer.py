@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from sepfx.errors import require
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.network import Network, check_inputs
 from sepfx.models.read_out_transformer import Block, positioned
 
 

@@ -13,8 +13,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from sepfx.models.initializers import uniform
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.initializers import uniform
+from sepfx.models.layers.network import Network, check_inputs
 
 
 class ChannelTransformer(Network):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from sepfx import precision
 from sepfx.errors import require
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.network import Network, check_inputs
 
 _INIT = nn.initializers.normal(0.02)
 _LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5)

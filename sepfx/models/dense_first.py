@@ -8,8 +8,8 @@ import flax.linen as nn
 from jaxtyping import Array, Float
 
 from sepfx.errors import require_positive
-from sepfx.models.initializers import Scheme
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.initializers import Scheme
+from sepfx.models.layers.network import Network, check_inputs
 
 
 class DenseFirst(Network):
@@ -36,7 +36,7 @@ class DenseFirst(Network):
   def __call__(self, inputs: Float[Array, "n N D"], **mode: Any) -> Float[Array, "n N"]:
     """Maps embedded tokens to one prediction per position.
 
-    `mode` is passed on to the model (`sepfx.models.modes`).
+    `mode` is passed on to the model (`sepfx.models.building.modes`).
     """
     check_inputs(inputs, "n N D")
     n, N, D = inputs.shape

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from sepfx.models.initializers import Scheme
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.initializers import Scheme
+from sepfx.models.layers.network import Network, check_inputs
 
 
 class FeedForward(Network):

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require_positive
-from sepfx.models.initializers import Scheme
-from sepfx.models.network import Network, check_inputs
-from sepfx.models.products import product
+from sepfx.models.layers.initializers import Scheme
+from sepfx.models.layers.network import Network, check_inputs
+from sepfx.models.layers.products import product
 
 # Real numbers as one array, complex ones as two, which compilers make faster code of.
 Numbers = tuple[Float[Array, "*#shape"], ...]

@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
-from sepfx.models.network import check_inputs
+from sepfx.models.layers.network import check_inputs
 
 
 class OnBits(nn.Module):
@@ -22,6 +22,6 @@ class OnBits(nn.Module):
   model: nn.Module
 
   def __call__(self, bits: Int[Array, "n T"], **mode: Any) -> Float[Array, "n outputs"]:
-    """Returns the model's outputs; `mode` is passed on to it (`sepfx.models.modes`)."""
+    """Returns the model's outputs; `mode` is passed on to it."""
     check_inputs(bits, "n T")
     return self.model(2.0 * bits[..., None] - 1.0, **mode)

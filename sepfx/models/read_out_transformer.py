@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sepfx.errors import require
-from sepfx.models.initializers import uniform
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.initializers import uniform
+from sepfx.models.layers.network import Network, check_inputs
 
 
 class Block(Network):

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sepfx.models.initializers import Scheme, orthogonal, uniform
-from sepfx.models.network import Network, check_inputs
-from sepfx.models.products import product
+from sepfx.models.layers.initializers import Scheme, orthogonal, uniform
+from sepfx.models.layers.network import Network, check_inputs
+from sepfx.models.layers.products import product
 
 # Time steps of the fused form in one round of its loop: with one, a round would copy its
 # states for the next.

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require
-from sepfx.models.initializers import Scheme, dense_init
-from sepfx.models.network import Network, check_inputs
-from sepfx.models.products import product
+from sepfx.models.layers.initializers import Scheme, dense_init
+from sepfx.models.layers.network import Network, check_inputs
+from sepfx.models.layers.products import product
 
 
 def project(h: Float[Array, "*n d_h"], radius: float) -> Float[Array, "*n d_h"]:

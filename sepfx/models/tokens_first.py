@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require, require_positive
-from sepfx.models.initializers import Scheme
-from sepfx.models.network import Network, check_inputs
+from sepfx.models.layers.initializers import Scheme
+from sepfx.models.layers.network import Network, check_inputs
 
 Activation = Literal["gelu", "softplus", "relu"]
 

@@ -13,15 +13,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sepfx import precision
 from sepfx.errors import require_positive
-from sepfx.models.initializers import (
+from sepfx.models.layers.initializers import (
   Initializer,
   Scheme,
   dense_init,
   stacked_xavier_uniform,
   uniform,
 )
-from sepfx.models.network import Network, check_inputs
-from sepfx.models.products import product
+from sepfx.models.layers.network import Network, check_inputs
+from sepfx.models.layers.products import product
 
 
 class Transformer(Network):

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from sepfx.errors import require
-from sepfx.theory.sharpness import hessian_trace
+from sepfx.probes.hessian import hessian_trace
 from sepfx.training.trials import Probe
 
 

@@ -11,7 +11,7 @@ import optax
 from flax.errors import InvalidRngError
 
 from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
-from sepfx.models import modes
+from sepfx.models.building import modes
 from sepfx.training.optimizers import AdamW
 
 # What is said of a module that draws random numbers where it is evaluated.

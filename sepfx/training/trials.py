@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sepfx import precision, specifications
 from sepfx.errors import require
-from sepfx.models import evaluate, evaluates_many, modes, predict, record_name
+from sepfx.models import evaluate, evaluates_many, predict, record_name
+from sepfx.models.building import modes
 from sepfx.tasks.objectives import Objective
 from sepfx.training.checks import check_model, check_optimizer
 from sepfx.training.optimizers import evaluation_weights

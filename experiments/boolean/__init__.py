@@ -1,0 +1,1 @@
+"""Of *Inductive Biases and Variable Creation in Self-Attention Mechanisms*."""

@@ -1,0 +1,1 @@
+"""Of *A Sharper Picture of Generalization in Transformers*."""

@@ -1,0 +1,1 @@
+"""Parities learned in steps: the study, its summary, figure and construction."""

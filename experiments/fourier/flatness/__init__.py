@@ -1,0 +1,1 @@
+"""How flat minima are: the studies, the construction, and the bounds that it gives."""

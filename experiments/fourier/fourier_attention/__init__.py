@@ -1,0 +1,1 @@
+"""Where trained attention looks, and which channels carry the function."""

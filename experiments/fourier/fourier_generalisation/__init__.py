@@ -1,0 +1,1 @@
+"""Gaps of generalisation by degree and width of the function."""

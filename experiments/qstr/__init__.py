@@ -1,0 +1,1 @@
+"""Of *When Do Transformers Outperform Feedforward and Recurrent Networks?*"""

@@ -1,0 +1,1 @@
+"""Bounds of the paper, as functions of N, q, d and the rest."""

@@ -1,0 +1,1 @@
+"""The paper's weights, as parameters of `sepfx.models`."""

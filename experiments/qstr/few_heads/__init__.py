@@ -1,0 +1,1 @@
+"""Fewer heads than tokens to retrieve."""

@@ -1,0 +1,1 @@
+"""How much a recurrent network has to remember."""

@@ -1,0 +1,1 @@
+"""The width that a recurrent network needs."""

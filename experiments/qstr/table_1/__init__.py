@@ -1,0 +1,1 @@
+"""Exponents of n, measured and proven, from finished runs."""

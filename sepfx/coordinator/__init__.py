@@ -1,0 +1,1 @@
+"""Processes of one run that advance together: `--distributed`."""

@@ -1,0 +1,1 @@
+"""Models by their names: specifications, sizes, what makes a module."""

@@ -1,0 +1,1 @@
+"""What results come from: code of one's own, settings, machines, packages."""

@@ -1,0 +1,477 @@
+"""The output directory of one run: its lock, its config, what the run ran on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import jax
+
+from sepfx.ensembles.results import TYPES
+from sepfx.errors import InvalidSetting
+from sepfx.provenance.environment import environment
+
+CONFIG = "config.json"
+# Is written last of all, and says that a run is complete.
+SUMMARY = "summary.json"
+# Then what proves that the run's files are whole: `sepfx.records.digests`.
+DIGESTS = "digests.json"
+# What a run leaves of its trials, and the files of those that ended since it was last
+# complete: see `sepfx.records.trial_files`.
+TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
+ENDED = "checkpoints"
+# Entries of config.json that are numbers by the cell's name.
+_OF_CELLS = ("parameters", "trials", "budgets")
+# The entry of lanes per device, by kind of device and the cell's name.
+_LANES = "lanes"
+_LOCK = ".lock"
+# Begins the name of a file that stands in a directory for the moment in which several
+# processes look whether they share it.
+SHARED = ".here-"
+# Kinds of devices that multiply matrices of float32 as such, whatever JAX says; "" is not
+# known.
+_CPUS = {"", "cpu:cpu"}
+# A disk's, not the user's: the same command goes on when it is mended.
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+# 1 had no types of columns; lists stood for the settings that a grid runs over, only.
+LAYOUT = 2
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+  """Says of each setting in which two runs differ what it is in the one and the other."""
+  return [
+    f"{name} (there {there.get(name)!r}, here {here.get(name)!r})"
+    for name in sorted(set(there) | set(here))
+    if there.get(name) != here.get(name)
+  ]
+
+
+class RunDirectory:
+  """An output directory that belongs to one live run.
+
+  Its config.json holds the settings, the types of the columns of trials.csv and, for
+  each time a run was started on it, the arguments, versions, devices and source
+  revision. A context manager: the directory is locked from construction to exit, or to
+  the death of the process.
+
+  Attributes:
+    path: the directory.
+    stored: the content of its config.json; None if there is none yet.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    """Opens a new directory, or one that a run has written.
+
+    Args:
+      path: created if it is missing.
+
+    Raises:
+      InvalidSetting: if the directory cannot be written, is in use by a live run or
+        holds something else.
+    """
+    self.path = pathlib.Path(path)
+    self._read_config()  # before anything is written into a directory of something else
+    self._lock = self._open()
+    try:
+      self.check_held()
+      self.stored = self._read_config()
+      for left in self.path.glob(f"{SHARED}*"):  # by a run that was killed
+        left.unlink()
+    except BaseException:
+      self._lock.close()
+      raise
+
+  def __enter__(self) -> RunDirectory:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._lock.close()
+
+  def write(self, name: str, content: bytes | str) -> None:
+    """Writes a file so that a reader, or a crash, sees all of it or the old one.
+
+    Digests of what stands there go away first, and a config.json that was deleted comes
+    back.
+
+    Raises:
+      OSError: if it cannot be written, or the directory is no longer this run's.
+    """
+    self.change(name)
+    write_whole(self.path / name, content)
+
+  def append(self, name: str, text: str) -> None:
+    """Writes at the end of a file; a crash may leave a part of the text there.
+
+    Raises:
+      OSError: as `write`.
+    """
+    self.change(name)
+    path = self.path / name
+    with naming(path), open(path, "ab") as file:
+      file.write(text.encode())
+      file.flush()
+      os.fsync(file.fileno())
+
+  def discard(self, name: str) -> None:
+    """Removes a file if it is there.
+
+    Raises:
+      OSError: if that fails, or the directory is no longer ours.
+    """
+    self.change(name)
+    if (self.path / name).exists():
+      remove(self.path / name)
+
+  def change(self, name: str) -> None:
+    """What comes before a file of the directory is changed in any way.
+
+    Raises:
+      OSError: as `write`.
+    """
+    self.check_held()
+    if name != DIGESTS and (self.path / DIGESTS).exists():
+      remove(self.path / DIGESTS)
+    lost = self.stored is not None and not (self.path / CONFIG).exists()
+    if name != CONFIG and lost:  # by somebody's hand: without it nothing can be read
+      self._write_config()
+
+  def lanes(self, kind: str) -> dict[str, int]:
+    """Lanes per device that a cell's trials last ran with, by its name.
+
+    Args:
+      kind: of the devices; with none of those whose lanes are batched there are none.
+    """
+    noted = (self.stored or {}).get(_LANES, {}).get(kind, {})
+    return {cell: own[-1] for cell, own in noted.items()}
+
+  def note_lanes(self, kind: str, cells: Sequence[str], lanes: int) -> None:
+    """Writes down how wide a program is, before trials of these cells run in it.
+
+    Raises:
+      OSError: as `write`.
+    """
+    assert self.stored is not None
+    before = self.lanes(kind)
+    changed = [cell for cell in cells if before.get(cell) != lanes]
+    if others := sorted({before[cell] for cell in changed if cell in before}):
+      warnings.warn(
+        f"{self.path} was begun with {' and '.join(map(str, others))} lanes per device "
+        f"of kind {kind} (now {lanes}): its trials round differently, and so differ in "
+        "their counts",
+        stacklevel=2,
+      )
+    if changed:
+      noted = self.stored.setdefault(_LANES, {}).setdefault(kind, {})
+      for cell in changed:
+        noted.setdefault(cell, []).append(lanes)
+      self.change(CONFIG)
+      self._write_config()
+
+  def rename_cells(self, names: Mapping[str, str]) -> None:
+    """Gives cells other names in what the next config.json says of them."""
+    for noted in (self.stored or {}).get(_LANES, {}).values():
+      for old in names.keys() & noted.keys():
+        noted[names[old]] = noted.pop(old)
+
+  def check_held(self) -> None:
+    """Raises OSError if the directory was removed or moved since it was opened.
+
+    Another run may have begun at its path: what is written there would be taken for its.
+    """
+    try:
+      there = os.stat(self.path / _LOCK)
+      held = os.path.samestat(there, os.fstat(self._lock.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+      held = False
+    if not held:
+      raise OSError(
+        f"{self.path} was removed or moved while this run was using it; "
+        "this run writes nothing more there"
+      )
+
+  def _open(self) -> IO:
+    """Creates the directory and locks it; the lock dies with the process."""
+    path = self.path / _LOCK
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      lock = open(path, "w")  # noqa: SIM115
+    except OSError as error:
+      if error.errno in _OF_THE_DISK:
+        raise
+      takes = f"a directory that can be written ({error})"
+      raise InvalidSetting("output_dir", str(self.path), takes) from error
+    try:
+      with naming(path):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      lock.close()
+      takes = "a directory that no live run is using"
+      raise InvalidSetting("output_dir", str(self.path), takes) from error
+    except OSError:
+      lock.close()
+      raise
+    return lock
+
+  def begin(
+    self,
+    settings: Mapping[str, Any],
+    columns: Mapping[str, str],
+    of_cells: Mapping[str, Mapping[str, Any]] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+  ) -> None:
+    """Writes config.json: a run on these settings has started.
+
+    Args:
+      settings: everything the results depend on, as JSON values.
+      columns: of trials.csv, name -> type.
+      of_cells: further entries, of cells, of the code that they run and of how models
+        are told whether they learn; None if nothing is trained.
+      devices: where it runs; None for all of the default platform.
+
+    Raises:
+      InvalidSetting: if an earlier version left trials there that an accelerator computed
+        with another matmul precision than settings have a name for.
+    """
+    starts = list(self.stored["starts"]) if self.stored else []
+    here = environment(devices)
+    lanes = (self.stored or {}).get(_LANES)
+    if starts:
+      self._warn_of_changes(starts[-1], here)
+    if columns:  # else nothing is trained, and all is written anew
+      self._check_rounding(starts)
+      self._warn_of_other_devices(starts, here)
+    self.stored = {
+      "layout": LAYOUT,
+      "settings": dict(settings),
+      "columns": dict(columns),
+      **(of_cells or {}),
+      **({_LANES: lanes} if lanes else {}),
+      "starts": [*starts, here],
+    }
+    self.change(CONFIG)
+    self._write_config()
+
+  def _write_config(self) -> None:
+    write_whole(self.path / CONFIG, json.dumps(self.stored, indent=2) + "\n")
+
+  def _read_config(self) -> dict[str, Any] | None:
+    path = self.path / CONFIG
+    if path.exists():
+      return read_config(path)
+    if not self.path.is_dir():
+      return None
+    # All that a run may leave that ended before its config.json was written.
+    own = {_LOCK, _partial(path).name}
+    names = {file.name for file in self.path.iterdir()} - own
+    others = sorted(name for name in names if not name.startswith(SHARED))
+    if others:
+      takes = f"an empty directory or one with a config.json; this one has {others[0]}"
+      if not names.isdisjoint((TRIALS, CURVES, ENDED)):
+        takes += (
+          ". If a run wrote it, put a copy of its config.json back; or move all of "
+        )
+        takes += "it away, and the trials run again"
+      raise InvalidSetting("output_dir", str(self.path), takes)
+    return None
+
+  def _warn_of_changes(self, before: dict, here: dict) -> None:
+    """Says what is not as it was when the run was last started."""
+    old = {**before.get("versions", {}), "source revision": before.get("revision")}
+    new = {**here["versions"], "source revision": here["revision"]}
+    changed = [
+      f"{name} {old.get(name)} (now {new.get(name)})"
+      for name in dict.fromkeys([*old, *new])
+      if old.get(name) != new.get(name)
+    ]
+    if changed:
+      warnings.warn(
+        f"{self.path} was begun with {', '.join(changed)}: its trials may differ in "
+        "their last digits, and so in their counts",
+        stacklevel=4,
+      )
+
+  def _warn_of_other_devices(self, starts: Sequence[dict], here: dict) -> None:
+    """Says if some trials here may have been run on devices that round otherwise.
+
+    All starts count, since all may have left trials. Devices of one kind round alike,
+    however many there are.
+    """
+    there = dict.fromkeys(own for own in map(_kind, starts) if own)
+    now = _kind(here)
+    if set(there) - {now}:
+      warnings.warn(
+        f"{self.path} was begun with devices of kind {', then '.join(there)} (now {now})"
+        ": its trials round differently, and so differ in their counts",
+        stacklevel=4,
+      )
+
+  def _check_rounding(self, starts: Sequence[dict]) -> None:
+    """Refuses trials that were not computed as today's settings say.
+
+    Versions without `matmul_precision` left that to JAX, and noted the setting of it.
+    """
+    for start in starts:
+      noted = start.get("matmul_precision", "float32")
+      if noted not in ("float32", "highest") and set(_kind(start).split(" and ")) - _CPUS:
+        takes = f"an empty directory: JAX's own matmul precision ({noted}) was used for "
+        takes += f"trials here, on {_kind(start)}; sepfx.load reads them"
+        raise InvalidSetting("output_dir", str(self.path), takes)
+
+
+def _kind(start: Mapping[str, Any]) -> str:
+  """The kind of the devices that a run was started on; "" where that is not known."""
+  devices = start.get("devices")
+  return " and ".join(sorted(set(map(str, devices)))) if isinstance(devices, list) else ""
+
+
+def read_config(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the content of a config.json.
+
+  Raises:
+    InvalidSetting: if it is none, or of a later layout than this version's.
+  """
+  try:
+    stored = json.loads(path.read_bytes())
+    if wrong := _wrong_part(stored):
+      raise ValueError(f"{wrong}: of another form")
+  except (ValueError, RecursionError) as error:
+    takes = f"a config.json that sepfx wrote ({error})"
+    raise InvalidSetting("output_dir", str(path), takes) from error
+  if stored.get("layout", 1) > LAYOUT:
+    takes = f"a config.json of layout {LAYOUT} or earlier: a later version wrote it"
+    raise InvalidSetting("output_dir", str(path), takes)
+  return stored
+
+
+def _wrong_part(stored: Any) -> str:
+  """Which part of a config.json is not of the form that `begin` gives it; "" if none."""
+  if not isinstance(stored, dict):
+    return "whole"
+  starts, columns = stored.get("starts"), stored.get("columns", {})
+  proper = {
+    "settings": isinstance(stored.get("settings"), dict),
+    "starts": isinstance(starts, list)
+    and all(
+      isinstance(start, dict) and isinstance(start.get("versions", {}), dict)
+      for start in starts
+    ),
+    "columns": isinstance(columns, dict)
+    and all(kind in list(TYPES) for kind in columns.values()),
+    "modes": isinstance(stored.get("modes", {}), dict),
+    "layout": type(stored.get("layout", 1)) is int,
+    "code": _is_of_code(stored.get("code")),
+    _LANES: _are_lanes(stored.get(_LANES, {})),
+    **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},
+    "notes": isinstance(notes := stored.get("notes", {}), dict)
+    and all(map(_are_notes, notes.values())),
+  }
+  return next((name for name, is_proper in proper.items() if not is_proper), "")
+
+
+def _is_of_code(stored: Any) -> bool:
+  """Whether an entry is one that `own_code.checked` made, or is not there."""
+  if stored is None:
+    return True
+  if not isinstance(stored, dict) or type(stored.get("scheme")) is not int:
+    return False
+  entries: list[Any] = [stored.get(name) for name in ("wholes", "parts", "packages")]
+  if not all(isinstance(own, dict) for own in entries):
+    return False
+  *of_names, packages = entries
+  lists = [own for entry in of_names for own in entry.values()]
+  proper = all(isinstance(own, list) and all(map(_is_text, own)) for own in lists)
+  return proper and all(map(_is_text, packages.values()))
+
+
+def _is_text(value: Any) -> bool:
+  return isinstance(value, str)
+
+
+def _are_notes(notes: Any) -> bool:
+  """Whether it is numbers or words by names."""
+  return isinstance(notes, dict) and all(
+    isinstance(value, int | float | str) for value in notes.values()
+  )
+
+
+def _are_lanes(stored: Any) -> bool:
+  """Whether it is lists of numbers of lanes, by kind of device and the cell's name."""
+  return isinstance(stored, dict) and all(
+    isinstance(own, dict) and all(map(_are_widths, own.values()))
+    for own in stored.values()
+  )
+
+
+def _are_widths(stored: Any) -> bool:
+  proper = isinstance(stored, list) and bool(stored)
+  return proper and all(type(own) is int and own > 0 for own in stored)
+
+
+def _is_of_cells(numbers: Any) -> bool:
+  """Whether it is numbers by names."""
+  return isinstance(numbers, dict) and all(
+    isinstance(value, int | float) for value in numbers.values()
+  )
+
+
+def write_whole(path: pathlib.Path, content: bytes | str) -> None:
+  """Writes a file so that a reader, or a crash, sees all of it or the old one."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  temporary = _partial(path)
+  with naming(path):
+    with open(temporary, "wb") as file:
+      file.write(content.encode() if isinstance(content, str) else content)
+      file.flush()
+      os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def set_aside(path: pathlib.Path) -> pathlib.Path:
+  """Renames what cannot be used, and returns its new path: its place is free then."""
+  target = free_name(path)
+  path.replace(target)
+  return target
+
+
+def free_name(path: pathlib.Path) -> pathlib.Path:
+  """Where something may be set aside: a name beside it that is not taken."""
+  names = (f"{path.name}.set_aside.{number}" for number in itertools.count(1))
+  return next(own for own in map(path.with_name, names) if not os.path.lexists(own))
+
+
+def _partial(path: pathlib.Path) -> pathlib.Path:
+  """The file that is written before it gets a name, so that no one sees a part of it."""
+  return path.with_name(f".{path.name}.partial")
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a file, or a directory with all that is in it.
+
+  Raises:
+    OSError: if that fails; it names the path, where `shutil.rmtree` has the last part of
+      what it could not remove.
+  """
+  try:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+  except OSError as error:
+    raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Errors of writing say which file: a full disk's do not by themselves."""
+  try:
+    yield
+  except OSError as error:
+    if error.filename is None and error.errno is not None:
+      error.filename = str(path)
+    raise

@@ -1,0 +1,368 @@
+"""Trials on disk: trials.csv, curves.npz, probes.csv and weights of a run directory.
+
+While a run lasts, rows are appended to trials.csv, and each ended trial's curve and
+probes are files of their own under checkpoints/; when it completes, the rows are sorted
+and the curves and probes move into curves.npz and probes.csv. A row promises that all
+else of its trial is there, and it follows from the trial's curve: that is held against it
+whenever the directory is opened.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sepfx.ensembles.cells import Cell, numbers_of_parameters
+from sepfx.ensembles.results import (
+  Records,
+  Result,
+  columns,
+  probe_table,
+  table,
+  trial_name,
+)
+from sepfx.ensembles.watchers import Watcher
+from sepfx.errors import InvalidSetting, require
+from sepfx.provenance.environment import kind_of
+from sepfx.records import own_code, weights
+from sepfx.records.completeness import missing
+from sepfx.records.run_directory import (
+  CURVES,
+  ENDED,
+  PROBES,
+  SUMMARY,
+  TRIALS,
+  RunDirectory,
+  remove,
+)
+from sepfx.records.stored_trials import (
+  StoredTrials,
+  archive,
+  budget_of,
+  coordinates,
+  csv_text,
+  of_ended,
+  outgrown,
+)
+from sepfx.training import Probe
+
+
+def begun(
+  directory: RunDirectory,
+  settings: Mapping[str, Any],
+  cells: Sequence[Cell],
+  *,
+  added: Mapping[str, Any] | None = None,
+  probed: Mapping[str, Collection[str]] | None = None,
+  keep_weights: bool = False,
+  probe: Probe | None = None,
+  notes: Mapping[str, Mapping[str, Any]] | None = None,
+  devices: Sequence[jax.Device] | None = None,
+  asked: Mapping[str, int] | None = None,
+) -> TrialFiles:
+  """The records in a directory, which then says which run it is of.
+
+  Args:
+    directory: where; open.
+    settings: of all that will stand there, for config.json. It also says by what each
+      model is told whether it learns ("modes"), where there is anything to say.
+    cells: all that may stand there, in the order of the records.
+    added, probed, keep_weights: as in `TrialFiles`.
+    probe: what is measured of each trial when it has ended.
+    notes: for `Records.notes`.
+    devices: where trials run; None for all of the default platform.
+    asked: how many trials of a cell there are to be, by the cell's name; None if that is
+      not known yet.
+
+  Raises:
+    InvalidSetting: as `TrialFiles`; for cells whose names differ in case alone; if what
+      stands there ran other code of a user's own; or if trials of a model stand there
+      that was told in another way whether it learns.
+  """
+  code = own_code.checked(directory, settings, cells, probe)
+  _check_case(directory, cells)
+  types = {name: kind.__name__ for name, kind in columns(cells).items()}
+  parameters = numbers_of_parameters({cell.name: cell for cell in cells})
+  own = {cell.coordinates["model"]: cell.trial.mode for cell in cells}
+  modes = {"modes": {model: mode for model, mode in own.items() if mode}}
+
+  def begin(recorded: Mapping[str, set[int]]) -> None:
+    trials = {}
+    for cell in cells if asked is not None else ():
+      every = set(range((asked or {}).get(cell.name, 0)))
+      trials[cell.name] = len(every | recorded.get(cell.name, set()))
+    if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
+      directory.discard(SUMMARY)  # before config.json asks for what is not there
+    of_cells = {
+      "parameters": parameters,
+      "notes": notes or {},
+      "trials": trials,
+      "budgets": {cell.name: budget_of(cell) for cell in cells},
+      "code": code,
+      **(modes if any(own.values()) else {}),
+    }
+    directory.begin(settings, types, of_cells, devices)
+
+  is_new = directory.stored is None
+  if directory.stored is not None:
+    _check_modes(directory.stored, own)
+  if is_new:  # first of all: a directory with records alone would be refused
+    begin({})
+  files = TrialFiles(
+    directory, cells, added=added, probed=probed, keep_weights=keep_weights
+  )
+  if not is_new:  # last: what is there has been given today's names by now
+    begin(files.recorded)
+  return files
+
+
+def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
+  """Refuses cells whose files would be one where letters' case does not count."""
+  before = set((directory.stored or {}).get("parameters", ()))
+  seen: dict[str, str] = {}
+  for cell in sorted(cells, key=lambda cell: cell.name not in before):
+    plain = unicodedata.normalize("NFC", cell.name.casefold())
+    other = seen.setdefault(plain, cell.name)
+    takes = (
+      f"names that differ in more than case from those of {other}: files are called "
+    )
+    takes += "after them, and some file systems take both for one"
+    fits = other == cell.name or cell.name in before
+    require(fits, "model", cell.name, takes)
+
+
+def _check_modes(stored: Mapping[str, Any], own: Mapping[str, str]) -> None:
+  """Refuses a model of a directory that is told in another way now whether it learns."""
+  cells = stored.get("parameters", {})
+  begun_there = {part for cell in cells for part in cell.split("/")}
+  for model, mode in own.items():
+    there = stored.get("modes", {}).get(model, "")
+    if f"model={model}" in begun_there and there != mode:
+      takes = f"another directory: there its calls were given {there or 'no flag'}, here "
+      takes += f"{mode or 'no flag'} says whether it learns, so its trials are others"
+      raise InvalidSetting("model", model, takes)
+
+
+class Contradiction(Exception):
+  """A trial that ran again came to something else than what stands in the records."""
+
+
+class TrialFiles(Watcher):
+  """The records of a run on disk."""
+
+  def __init__(
+    self,
+    directory: RunDirectory,
+    cells: Sequence[Cell],
+    *,
+    added: Mapping[str, Any] | None = None,
+    probed: Mapping[str, Collection[str]] | None = None,
+    keep_weights: bool = False,
+    only_read: bool = False,
+  ):
+    """Reads what is there.
+
+    Args:
+      directory: where; open.
+      cells: all that may stand there, in the order of the records.
+      added: axes that what stands there does not have yet, with the value that all of
+        it was run with.
+      probed: names of values that the trials of a cell shall have, by the cell's name.
+      keep_weights: whether trials shall have their weights there.
+      only_read: leave every file as it is; no trial may end then.
+
+    Raises:
+      InvalidSetting: if a file is malformed, or not this grid's; or a row contradicts its
+        trial's curve.
+    """
+    self._directory = directory
+    self._cells = {cell.name: cell for cell in cells}
+    self._probed, self._keep_weights = probed or {}, keep_weights
+    stored = StoredTrials(directory, self._cells, added or {}, only_read=only_read)
+    self._types = stored.types
+    self._curves, self._probes, self._rows = stored.curves, stored.probes, stored.rows
+    self._weights = stored.weights
+
+  @property
+  def types(self) -> dict[str, type]:
+    """Of the columns of trials.csv."""
+    return self._types
+
+  @property
+  def rows(self) -> dict[str, list[dict[str, Any]]]:
+    """A trial's rows, values by column, by its name, if nothing of it is missing.
+
+    Missing are also probes and weights that are asked for today, and what a larger
+    budget may bring.
+    """
+    return {
+      trial_name(self._cells[cell], k): [
+        dict(zip(self._types, row, strict=True)) for row in rows
+      ]
+      for (cell, k), rows in self._rows.items()
+      if not (outgrown(self._cells[cell], rows) or self._lacks(cell, k))
+    }
+
+  @property
+  def recorded(self) -> dict[str, set[int]]:
+    """Indices of the trials whose rows stand, by the cell's name.
+
+    Without those that a larger budget brings back.
+    """
+    found: dict[str, set[int]] = {}
+    for (cell, k), rows in self._rows.items():
+      if not outgrown(self._cells[cell], rows):
+        found.setdefault(cell, set()).add(k)
+    return found
+
+  @property
+  def outgrown_trials(self) -> list[tuple[str, int]]:
+    """Name and index of the trials that were censored before today's budget was spent."""
+    return [
+      (trial_name(self._cells[cell], k), k)
+      for (cell, k), rows in self._rows.items()
+      if outgrown(self._cells[cell], rows)
+    ]
+
+  def widths(self, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
+    """Lanes per device that a cell's trials last ran with, by its name.
+
+    Args:
+      devices: of their kind; None for the default platform's.
+    """
+    first, *_ = devices or jax.devices()
+    return self._directory.lanes(kind_of(first))
+
+  def batched(self, cells: Sequence[Cell], kind: str, lanes: int) -> None:
+    """Writes down how wide a program is.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    self._directory.note_lanes(kind, [cell.name for cell in cells], lanes)
+
+  def ended(self, result: Result) -> None:
+    """Records a trial: its row last.
+
+    Raises:
+      Contradiction: if it has run before and came to something else.
+    """
+    key = (result.cell.name, result.trial)
+    kinds = self._types.values()
+    rows = [
+      tuple(kind(value) for kind, value in zip(kinds, row, strict=True))
+      for row in result.rows
+    ]
+    before = self._rows.get(key)
+    recorded = before is not None and not outgrown(result.cell, before)
+    # As text: what is not a number does not equal itself.
+    same = before is not None and csv_text(before) == csv_text(rows)
+    if recorded and not same:
+      raise Contradiction(
+        f"{result.name} ran again and came to {rows}, not to what "
+        f"{self._directory.path / TRIALS} says: {before}"
+      )
+    if result.params is not None:
+      content = weights.serialised(result.name, result.cell.trial.model, result.params)
+      self._directory.write(weights.path_of(result.name), content)
+      self._weights.add(result.name)
+    buffer = io.BytesIO()
+    np.save(buffer, result.curve)
+    self._directory.write(of_ended(result.name, "npy"), buffer.getvalue())
+    self._curves[result.name] = result.curve
+    if result.probes is not None:
+      own = {**self._probes.get(result.name, {}), **result.probes}
+      self._directory.write(of_ended(result.name, "json"), json.dumps(own))
+      self._probes[result.name] = own
+    if same:
+      return
+    if (self._directory.path / TRIALS).exists():
+      self._directory.append(TRIALS, csv_text(rows))
+    else:
+      self._directory.write(TRIALS, csv_text([tuple(self._types), *rows]))
+    self._rows[key] = rows
+
+  # What a run does at its end.
+
+  def complete(self) -> Records:
+    """Puts records in their final form and returns them.
+
+    `trials.csv` is sorted by cell, trial and threshold, so that it does not depend on
+    the order in which trials ended; curves move into `curves.npz`, probes into
+    `probes.csv`.
+    """
+    records = self._records(self._order, complete=True)
+    self._directory.write(CURVES, archive(records.all_curves))
+    if records.probes is not None:
+      probe_rows = [records.probes.dtype.names, *records.probes.tolist()]
+      self._directory.write(PROBES, csv_text(probe_rows))
+    rows = [row for key in self._order for row in self._rows[key]]
+    self._directory.write(TRIALS, csv_text([tuple(self._types), *rows]))
+    self._remove_checkpoints()
+    return records
+
+  @property
+  def records(self) -> Records:
+    """All trials that have ended, in their final order: while a run lasts, too.
+
+    Without those that a larger budget brings back.
+    """
+    order = self._order
+    ended = [key for key in order if not outgrown(self._cells[key[0]], self._rows[key])]
+    return self._records(ended, complete=False)
+
+  def _records(self, order: Sequence[tuple[str, int]], *, complete: bool) -> Records:
+    names = [trial_name(self._cells[cell], k) for cell, k in order]
+    heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
+    probes = [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)]
+    modules = {
+      n: self._cells[cell].trial.model for n, (cell, _) in zip(names, order, strict=True)
+    }
+    stored = self._directory.stored or {}
+    return Records(
+      table((row for key in order for row in self._rows[key]), self._types),
+      coordinates(self._types),
+      {name: self._curves[name] for name in names},
+      probe_table(probes, self._types),
+      stored.get("settings", {}),
+      weights.Kept(self._directory.path, names, modules=modules),
+      stored.get("notes", {}),
+      complete,
+      0 if complete else missing(stored, self.recorded),
+    )
+
+  @property
+  def _order(self) -> list[tuple[str, int]]:
+    """Cell and index of each trial: by the place of the cell, then by the index."""
+    place = {name: k for k, name in enumerate(self._cells)}
+    return sorted(self._rows, key=lambda key: (place[key[0]], key[1]))
+
+  def curve(self, name: str) -> np.ndarray:
+    """Returns a finished trial's curve (`sepfx.training.Trial.curve`)."""
+    return self._curves[name]
+
+  # Files.
+
+  def _lacks(self, cell: str, k: int) -> bool:
+    name = trial_name(self._cells[cell], k)
+    probed = set(self._probed.get(cell, ())) <= set(self._probes.get(name, ()))
+    return not (probed and (name in self._weights or not self._keep_weights))
+
+  def _remove_checkpoints(self) -> None:
+    """Removes what is needed only while a run lasts; what was set aside stays.
+
+    Digests go first: a part of a checkpoint that has none is not taken for damage.
+    """
+    path = self._directory.path / ENDED
+    there = list(path.iterdir()) if path.exists() else []
+    unneeded = [each for each in there if ".set_aside." not in each.name]
+    for each in sorted(unneeded, key=lambda each: each.suffix != ".sha256"):
+      remove(each)
+    if len(unneeded) == len(there) and path.exists():
+      path.rmdir()

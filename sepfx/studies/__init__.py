@@ -1,0 +1,1 @@
+"""What every study shares: settings, the grid, one run, tables."""

@@ -1,0 +1,47 @@
+"""What of a user's own a directory may name: what this call names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from absl import flags
+
+from sepfx.ensembles import Cell
+from sepfx.errors import require
+from sepfx.records.trusted import known_classes, public_names
+from sepfx.specifications import base, imported, importing_only
+from sepfx.studies.settings import Chosen
+
+flags.DEFINE_list(
+  "classes",
+  [],
+  "Own classes, or factories, that directories may name: package.module:Mixer. What "
+  "stands in a directory alone is not imported.",
+)
+
+
+def cells_of(
+  there: Chosen, cells: Callable[[Chosen], list[Cell]], here: Chosen | None = None
+) -> list[Cell]:
+  """Returns the grid of settings that stand in a directory.
+
+  Nothing that they name is imported but this package's own classes, what --classes names,
+  and what this call's own settings do.
+
+  Args:
+    there: the settings.
+    cells: settings -> grid.
+    here: those of this call; None if it has none.
+
+  Raises:
+    InvalidSetting: for something else that they name, or settings that cannot be used.
+  """
+  trusted = list(flags.FLAGS["classes"].value or ())
+  require(len(set(trusted)) == len(trusted), "classes", trusted, "each name once")
+  takes = "names of classes or factories, such as package.module:Mixer"
+  for name in trusted:
+    require(callable(imported(name, "classes", takes)), "classes", name, takes)
+  own = [text for values in (here.values.values() if here else ()) for text in values]
+  named = {base(text) for text in own if isinstance(text, str)}
+  with importing_only({*public_names(), *known_classes(), *trusted, *named}):
+    return cells(there)

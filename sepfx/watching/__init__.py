@@ -1,0 +1,1 @@
+"""Who follows a run: progress, live figures, TensorBoard, traces."""
