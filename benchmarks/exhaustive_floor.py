@@ -4,8 +4,9 @@
 
 Simulates that learner on the tasks of the published figures and of the gallery, and
 prints the table that the package keeps, row by row:
-`experiments/boolean/exhaustive_floor.csv`. `size` is the smallest m at which the learner finds the hidden bits with a chance above
-1/2; `error` is the standard error, in samples, of the m at which the chance is 1/2.
+`experiments/boolean/exhaustive_floor.csv`. `size` is the smallest m at which the learner
+finds the hidden bits with a chance above 1/2; `error` is the standard error, in samples,
+of the m at which the chance is 1/2.
 """
 
 from __future__ import annotations

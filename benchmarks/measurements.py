@@ -25,11 +25,11 @@ from experiments import sample_complexity
 from experiments.boolean import boolean_sample_complexity as boolean
 from experiments.boolean import parity
 from sepfx import precision
+from sepfx.commands import program
 from sepfx.ensembles import Cell, widths
 from sepfx.ensembles.compiling import Compilations
 from sepfx.ensembles.programs import Compiler, Queue, jobs_of
 from sepfx.records import load
-from sepfx.studies import study
 
 Enough = Callable[[Clock], bool]
 
@@ -353,7 +353,7 @@ def _run_study(path: pathlib.Path, arguments: Sequence[str]) -> None:
   own_study = sample_complexity.STUDY
   try:
     with flagsaver.flagsaver(output_dir=str(path), quiet=True):
-      study.run(own_study, own_study.chosen(arguments))
+      program.run(own_study, own_study.chosen(arguments))
   finally:
     for number, handler in handlers.items():  # which the run made its own
       signal.signal(number, handler)

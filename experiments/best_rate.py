@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from sepfx.commands import program
 from sepfx.drawing import best_figures
 from sepfx.statistics.best_summary import summarise_best
 from sepfx.studies import study
@@ -77,4 +78,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

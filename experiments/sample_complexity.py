@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.drawing import figures
 from sepfx.ensembles import TASK_DRAWS
 from sepfx.errors import require
@@ -145,4 +146,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

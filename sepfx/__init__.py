@@ -15,6 +15,7 @@ if TYPE_CHECKING:
   from sepfx.ensembles import Records as Records
   from sepfx.ensembles import Watcher as Watcher
   from sepfx.measuring import measure as measure
+  from sepfx.measuring import run as run
   from sepfx.plotting import plot as plot
   from sepfx.records import load
   from sepfx.summaries import Summary as Summary
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _WHERE = {
   **dict.fromkeys(("Records", "Watcher"), "sepfx.ensembles"),
   "load": "sepfx.records",
-  "measure": "sepfx.measuring",
+  **dict.fromkeys(("measure", "run"), "sepfx.measuring"),
   "plot": "sepfx.plotting",
   **dict.fromkeys(("Summary", "summarise"), "sepfx.summaries"),
   **dict.fromkeys(("ERM", "AdamW", "Online"), "sepfx.training"),
@@ -37,6 +38,7 @@ _MODULES = (
   "models",
   "probes",
   "records",
+  "run",
   "statistics",
   "tasks",
   "theory",
@@ -59,6 +61,7 @@ __all__ = [
   "plot",
   "probes",
   "records",
+  "run",
   "statistics",
   "summarise",
   "tasks",

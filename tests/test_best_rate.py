@@ -11,13 +11,13 @@ from numpy.lib import recfunctions
 
 import sepfx
 from experiments import best_rate, best_tables
+from sepfx.commands import options, program
 from sepfx.drawing import best_figures
 from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.statistics.best_summary import summarise_best, verdict
 from sepfx.statistics.levels import Level
 from sepfx.statistics.passages import Checks
-from sepfx.studies import study
 from sepfx.studies.pilots import Pilots
 from tests.programs import ROOT, check_preset_says_what_it_is
 
@@ -339,7 +339,7 @@ def test_models_of_one_size_are_a_setting():
 
 @pytest.mark.slow
 def test_a_study_of_best_rates_end_to_end(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
   arguments = [
     "--models=tests.small:Linear,tests.small:transformer", "--lengths=3,4",
     "--learning_rates=1e-3,1e-2,3e-2", "--num_trials=3", "--token_dim=2",
@@ -352,7 +352,7 @@ def test_a_study_of_best_rates_end_to_end(tmp_path, capsys, monkeypatch):
     own = [a for a in values if a.partition("=")[0].removeprefix("--") in flags.FLAGS]
     with flagsaver.flagsaver():
       flags.FLAGS(["study", f"--output_dir={tmp_path}", *own])
-      study.run(best_rate.STUDY, best_rate.STUDY.chosen(values))
+      program.run(best_rate.STUDY, best_rate.STUDY.chosen(values))
 
   run()
   assert "none" in capsys.readouterr().out  # a linear model never gets there
@@ -384,4 +384,4 @@ def test_the_axis_that_is_chosen_from_is_not_drawn_along():
     with pytest.raises(
       InvalidSetting, match="against: got 'learning_rate', takes another"
     ):
-      study.run(best_rate.STUDY, best_rate.STUDY.chosen())
+      program.run(best_rate.STUDY, best_rate.STUDY.chosen())

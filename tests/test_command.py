@@ -9,8 +9,7 @@ import pytest
 from absl import flags
 
 from sepfx import InvalidSetting
-from sepfx.commands import catalogue, presets
-from sepfx.studies import running
+from sepfx.commands import catalogue, options, presets
 
 ROOT = pathlib.Path(__file__).parent.parent
 FLAGS = ROOT / "experiments/flags"
@@ -28,7 +27,7 @@ def test_every_program_is_a_study_with_one_line():
   programs = [
     (path.parent if path.stem == "study" else path).stem.replace("_", "-")
     for path in (ROOT / "experiments").rglob("*.py")
-    if "\n  study.main(" in path.read_text() or "\n  command_line." in path.read_text()
+    if "\n  program.main(" in path.read_text() or "\n  command_line." in path.read_text()
   ]
   assert done.returncode == 0
   assert sorted(STUDIES) == sorted(programs)
@@ -55,7 +54,7 @@ def test_help_shows_every_flag_of_a_study():
 
 def running_flags():
   defined = flags.FLAGS.flags_by_module_dict()
-  return [flag.name for flag in defined[running.__name__]]
+  return [flag.name for flag in defined[options.__name__]]
 
 
 @pytest.mark.slow

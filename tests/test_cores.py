@@ -6,7 +6,7 @@ import jax
 import pytest
 import rich.console
 
-from sepfx import cores, measuring
+from sepfx import cores
 from sepfx.commands import command_line
 
 QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
@@ -92,7 +92,7 @@ def test_a_call_says_how_many_of_them_it_uses(monkeypatch, capsys):
 
   def printed(number):
     monkeypatch.setattr(cores, "available", lambda: number)
-    measuring._use_all_cores(rich.console.Console(stderr=True, width=200))
+    calls.use_all_cores(rich.console.Console(stderr=True, width=200))
     return capsys.readouterr().err
 
   monkeypatch.delenv("JAX_NUM_CPU_DEVICES")

@@ -14,11 +14,11 @@ from absl.testing import flagsaver
 import sepfx
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
+from sepfx.commands import options, program
 from sepfx.ensembles import Watcher, programs
 from sepfx.errors import Interrupted
 from sepfx.records import trial_files
 from sepfx.records.trial_files import Contradiction
-from sepfx.studies import study
 from sepfx.tasks import QSTR
 from tests.programs import complete, start
 
@@ -38,7 +38,7 @@ FILES = ("trials.csv", "curves.npz", "summary.json", "figure.png")
 
 @pytest.fixture(autouse=True)
 def _no_signals(monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
 
 
 def run(directory, *arguments):
@@ -47,7 +47,7 @@ def run(directory, *arguments):
   own = [a for a in arguments if a.partition("=")[0].removeprefix("--") in flags.FLAGS]
   with flagsaver.flagsaver():
     flags.FLAGS(["study", "--quiet", f"--output_dir={directory}", *own])
-    study.run(STUDY, STUDY.chosen(arguments))
+    program.run(STUDY, STUDY.chosen(arguments))
 
 
 def files(directory):
@@ -72,7 +72,7 @@ def counted(monkeypatch):
 def at_once(tmp_path_factory):
   directory = tmp_path_factory.mktemp("at_once")
   with pytest.MonkeyPatch.context() as patched:
-    patched.setattr(study.running.signal, "signal", lambda *_: None)
+    patched.setattr(options.signal, "signal", lambda *_: None)
     run(directory, *WHOLE)
   return directory
 
@@ -198,9 +198,9 @@ def test_a_budget_that_changes_trials_is_refused(tmp_path):
   ]  # fmt: skip
   with flagsaver.flagsaver():
     flags.FLAGS(["study", "--quiet", f"--output_dir={tmp_path}"])
-    study.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=20"]))
+    program.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=20"]))
     with pytest.raises(InvalidSetting, match="max_steps: got 40, takes 20, as there"):
-      study.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=40"]))
+      program.run(boolean.STUDY, boolean.STUDY.chosen([*arguments, "--max_steps=40"]))
 
 
 def test_a_call_does_not_go_on_with_what_a_command_wrote(at_once):
@@ -326,8 +326,8 @@ def test_a_run_that_was_stopped_while_it_grew_is_not_complete(tmp_path, monkeypa
   run(tmp_path, *FIRST)
   assert len(sepfx.load(tmp_path).names()) == 2
   with monkeypatch.context() as patched:
-    patched.setattr(study.running.Stop, "requested", True, raising=False)
-    patched.setattr(study.running.Stop, "__init__", lambda self, _: None)
+    patched.setattr(options.Stop, "requested", True, raising=False)
+    patched.setattr(options.Stop, "__init__", lambda self, _: None)
     with pytest.raises(Interrupted):
       run(tmp_path, *FIRST, "--token_dim=2,3")
   records = sepfx.load(tmp_path)

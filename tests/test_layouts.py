@@ -16,6 +16,7 @@ from experiments.qstr.few_heads import heads
 from experiments.qstr.first_layer.figure import draw_spans
 from experiments.qstr.memorising import memories
 from experiments.qstr.norm_figures import draw_norms
+from experiments.qstr.query_key import draw_products
 from experiments.qstr.recurrent_width.figure import draw_widths
 from experiments.qstr.table_1.figure import draw_exponents
 from sepfx.drawing import best_figures, figures, looks, success_figures
@@ -86,7 +87,7 @@ def exponents():
 
 
 def attention():
-  return figures.attention(np.eye(56), np.eye(56), 10, 23)
+  return draw_products(np.eye(56), np.eye(56), 10, 23)
 
 
 DRAWN = {

@@ -24,13 +24,13 @@ from experiments.fourier.chain_of_thought.construction import cyclic_chain
 from experiments.fourier.flatness.construction import flat_transformer
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting, models
+from sepfx.measuring import growth
 from sepfx.models import ClsTransformer
 from sepfx.models.transformer import query_key_products
 from sepfx.probes import hessian as curvature
 from sepfx.probes.attention import matched
 from sepfx.probes.sharpness import sharpness
 from sepfx.probes.spans import on_span
-from sepfx.records import growth
 from sepfx.studies.merging import identity, merged
 from sepfx.tasks import QSTR, FourierSparse, codes
 from sepfx.tasks.fourier import Spectrum, all_bits, parities

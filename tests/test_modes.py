@@ -12,8 +12,9 @@ import pytest
 from flax import nnx
 
 import sepfx
-from sepfx import measuring, models
+from sepfx import models
 from sepfx.errors import InvalidSetting
+from sepfx.measuring import measurement
 from sepfx.models import DenseFirst, OnBits
 from sepfx.models.building import modes
 from sepfx.records import weights
@@ -202,7 +203,7 @@ def cells_of(*given):
 def planned(*arguments, **options):
   """What `sepfx.measure` is about to run."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(measuring, "_in_memory", lambda plan: plan)
+    patch.setattr(measurement._Call, "in_memory", lambda call, _: call)
     return measure(*arguments, **options)
 
 

@@ -15,9 +15,8 @@ from experiments.boolean import parity
 from experiments.qstr import attention_weights
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
-from sepfx.commands import command_line
+from sepfx.commands import command_line, options, program
 from sepfx.ensembles import grid
-from sepfx.studies import running, study
 from sepfx.tasks import QSTR
 from tests import small
 from tests.test_sample_complexity import cells_of
@@ -191,7 +190,7 @@ def test_bad_flags_are_refused(arguments, message):
 def test_bad_ways_of_running_are_refused(arguments, message):
   flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
-    running.start({})
+    options.start({})
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ def test_bad_ways_of_running_are_refused(arguments, message):
 def test_a_run_is_refused_before_anything_is_written(tmp_path, own, argument, message):
   flags.FLAGS(["program", argument, f"--output_dir={tmp_path}/run"], known_only=True)
   with pytest.raises(InvalidSetting, match=message):
-    study.run(own, own.chosen([argument]))
+    program.run(own, own.chosen([argument]))
   assert not list(tmp_path.iterdir())
 
 
@@ -217,7 +216,7 @@ def test_a_task_that_cannot_be_drawn_leaves_no_settings(tmp_path):
   arguments = ["--code_dim=1", "--codes=distinct", "--lengths=4", "--models=transformer"]
   flags.FLAGS(["program", f"--output_dir={tmp_path}/run"], known_only=True)
   with pytest.raises(InvalidSetting, match="code_dim: got 1, takes a dimension in which"):
-    study.run(STUDY, STUDY.chosen(arguments))
+    program.run(STUDY, STUDY.chosen(arguments))
   assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 

@@ -14,6 +14,7 @@ from absl.testing import flagsaver
 
 from experiments.boolean import parity
 from experiments.sample_complexity import STUDY
+from sepfx.commands import program
 from sepfx.ensembles import rehearsal
 from sepfx.records import trial_files
 from sepfx.records.run_directory import RunDirectory
@@ -43,7 +44,7 @@ def started(tmp_path, *arguments):
   """The same in this process."""
   arguments = [*SMALL_RUN, *arguments, f"--output_dir={tmp_path / 'run'}"]
   flags.FLAGS(["program", *arguments], known_only=True)
-  study.run(STUDY, STUDY.chosen(arguments))
+  program.run(STUDY, STUDY.chosen(arguments))
 
 
 @pytest.mark.slow
@@ -267,7 +268,7 @@ def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
 
   monkeypatch.setattr(trial_files, "TrialFiles", files)
   with pytest.raises(Killed):
-    study.run(STUDY, STUDY.chosen(arguments))
+    program.run(STUDY, STUDY.chosen(arguments))
   with RunDirectory(tmp_path / "run") as directory:
     assert directory.stored["settings"]["lengths"] == [2, 3]
 

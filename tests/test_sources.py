@@ -586,7 +586,7 @@ def test_the_same_in_another_process(from_file, tmp_path):
   source = "\n".join(EDITS["table of functions"].replace("K", "1.0").splitlines())
   here = code_of(from_file(source).M())
   code = (
-    "import json, own_mixers; from sepfx import sources\n"
+    "import json, own_mixers; from sepfx.provenance import sources\n"
     "print(json.dumps(sources.code_of([('it', own_mixers.M())])))"
   )
   root = pathlib.Path(__file__).parents[1]

@@ -13,12 +13,13 @@ import sepfx
 from experiments.fourier.fourier_generalisation import study as fourier_generalisation
 from experiments.sample_complexity import STUDY
 from sepfx import descriptions, specifications
+from sepfx.commands import options, program
 from sepfx.errors import InvalidSetting
 from sepfx.models import GRU, OnBits
 from sepfx.records import weights
 from sepfx.records.run_directory import RunDirectory
 from sepfx.records.trusted import known_classes, public_names
-from sepfx.studies import beside, study
+from sepfx.studies import beside
 from sepfx.studies.settings import from_stored
 from tests import small
 from tests.test_run_directory import CELL, result
@@ -198,18 +199,17 @@ def test_no_name_of_a_directorys_settings_is_imported(imports, own):
   there = from_stored(STUDY.settings, {**stored(), **own})
   message = "takes names that this call gives: .*--classes"
   with pytest.raises(InvalidSetting, match=message):
-    beside.cells_of(there, STUDY.cells, HERE)
+    beside.cells_of(there, STUDY.cells, here=HERE)
   assert set(imports) <= {"tests.small"}
   assert not MADE
 
 
 def test_what_the_call_names_is_imported():
   there = from_stored(STUDY.settings, stored("--models=tests.small:ffn,gru"))
-  assert len(beside.cells_of(there, STUDY.cells, HERE)) == 2
+  assert len(beside.cells_of(there, STUDY.cells, here=HERE)) == 2
   with pytest.raises(InvalidSetting, match=r"--classes=tests\.small:ffn"):
     beside.cells_of(there, STUDY.cells)
-  flags.FLAGS(["program", "--classes=tests.small:ffn"])
-  assert len(beside.cells_of(there, STUDY.cells)) == 2
+  assert len(beside.cells_of(there, STUDY.cells, ["tests.small:ffn"])) == 2
   # With fields, and by the names of this package's tables.
   names = "--models=sepfx.models:GRU:units=3,sepfx.models.recurrent:LSTM:units=2"
   there = from_stored(STUDY.settings, stored(names))
@@ -228,7 +228,7 @@ def test_what_the_call_names_is_imported():
 def test_bad_classes_are_refused(text, message):
   flags.FLAGS(["program", f"--classes={text}"])
   with pytest.raises(InvalidSetting, match=message):
-    beside.cells_of(HERE, STUDY.cells)
+    beside.cells_of(HERE, STUDY.cells, options.trusted())
 
 
 @pytest.mark.parametrize("own", [STUDY, fourier_generalisation.STUDY])
@@ -239,8 +239,8 @@ def test_a_directory_taken_up_or_beside_imports_nothing(tmp_path, imports, own):
     directory.begin(settings, {})
   flags.FLAGS(["program", f"--output_dir={path}"], known_only=True)
   for run in (
-    lambda: beside.cells_of(from_stored(own.settings, settings), own.cells, here),
-    lambda: study.run(own, here),
+    lambda: beside.cells_of(from_stored(own.settings, settings), own.cells, here=here),
+    lambda: program.run(own, here),
   ):
     with pytest.raises(InvalidSetting, match="models: got 'os:system', takes names that"):
       run()
@@ -249,7 +249,7 @@ def test_a_directory_taken_up_or_beside_imports_nothing(tmp_path, imports, own):
     curve = small.losses([80], [0.5], [True])
     np.savez(path / "curves.npz", **{f"{CELL.name}/trial=0": curve})
     directory.write("summary.json", "{}")
-  readers = [lambda: beside.read(str(path), own.settings, own.cells, here)]
+  readers = [lambda: beside.read(str(path), own.settings, own.cells, here=here)]
   if own is fourier_generalisation.STUDY:
     readers.append(lambda: fourier_generalisation.trained(str(path), "runs"))
   for read in readers:
@@ -258,4 +258,4 @@ def test_a_directory_taken_up_or_beside_imports_nothing(tmp_path, imports, own):
   assert not any(name.partition(".")[0] == "os" for name in imports)
   (path / "summary.json").unlink()
   with pytest.raises(InvalidSetting, match="complete run: this one has not ended"):
-    beside.read(str(path), own.settings, own.cells, here)
+    beside.read(str(path), own.settings, own.cells, here=here)

@@ -12,10 +12,9 @@ from absl import flags
 from absl.testing import flagsaver
 
 import sepfx
-from sepfx.commands import rehearsing
+from sepfx.commands import options, rehearsing
 from sepfx.ensembles import Cell
 from sepfx.errors import InvalidSetting
-from sepfx.studies import running
 from sepfx.tasks import QSTR
 from sepfx.watching.progress import Progress
 from tests import small
@@ -67,11 +66,11 @@ def test_a_dry_run_stops_while_it_compiles(monkeypatch, capfd):
 
 def test_time_that_is_up_stops_a_run_once(monkeypatch, capfd):
   now = 100.0
-  monkeypatch.setattr(running.signal, "signal", lambda *_: None)
-  monkeypatch.setattr(running.time, "monotonic", lambda: now)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.time, "monotonic", lambda: now)
   with flagsaver.flagsaver():
     flags.FLAGS(["study"])
-    limited, free = running.Stop(60), running.Stop()
+    limited, free = options.Stop(60), options.Stop()
     now = 159.9
     assert not limited.requested
     now = 160.0

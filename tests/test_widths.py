@@ -12,7 +12,8 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments.sample_complexity import STUDY
-from sepfx import InvalidSetting, measure, measuring
+from sepfx import InvalidSetting, measure
+from sepfx.commands import options, program
 from sepfx.ensembles import (
   Cell,
   Watcher,
@@ -26,7 +27,7 @@ from sepfx.ensembles import (
 from sepfx.ensembles.operations import loss_operations, operations_of
 from sepfx.records import trial_files
 from sepfx.records.run_directory import RunDirectory
-from sepfx.studies import running, study
+from sepfx.studies import running
 from tests import small
 
 KIND = "cpu:cpu"
@@ -246,7 +247,7 @@ def noted(directory, cell, axis=""):
 
 
 def test_a_call_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
-  monkeypatch.setattr(measuring, "run", lambda cells, **settings: seen(**settings))
+  monkeypatch.setattr(running, "run_trials", lambda cells, **settings: seen(**settings))
   with pytest.raises(Seen):
     measured(tmp_path)
   expected = noted(tmp_path, "task=qstr/model=Linear/length=2")
@@ -257,14 +258,14 @@ def test_a_call_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
 
 def test_a_study_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
   """Under the names of today, where an axis is new."""
-  monkeypatch.setattr(running, "run", lambda cells, **settings: seen(**settings))
-  monkeypatch.setattr(running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(running, "run_trials", lambda cells, **settings: seen(**settings))
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
 
   def run_study(rates):
     with flagsaver.flagsaver():
       flags.FLAGS(["study", "--quiet", f"--output_dir={tmp_path}"])
       arguments = ("--models=tests.small:Linear", "--lengths=2", rates)
-      study.run(STUDY, STUDY.chosen(arguments))
+      program.run(STUDY, STUDY.chosen(arguments))
 
   with pytest.raises(Seen):
     run_study("--learning_rate=0.01")
@@ -318,7 +319,7 @@ def test_on_cpus_the_width_changes_nothing_and_is_not_noted(tmp_path):
 @pytest.mark.slow
 def test_what_was_noted_has_the_names_of_today(batched, monkeypatch, tmp_path):
   """Of an axis that was added, to whose first value all belonged that was there."""
-  monkeypatch.setattr(running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
 
   def run_study(*arguments):
     arguments = [
@@ -327,7 +328,7 @@ def test_what_was_noted_has_the_names_of_today(batched, monkeypatch, tmp_path):
     ]  # fmt: skip
     with flagsaver.flagsaver():
       flags.FLAGS(["study", "--quiet", f"--output_dir={tmp_path}"])
-      study.run(STUDY, STUDY.chosen(arguments))
+      program.run(STUDY, STUDY.chosen(arguments))
     return json.loads((tmp_path / "config.json").read_text())["lanes"][KIND]
 
   (before,) = run_study("--learning_rate=0.01")

@@ -16,6 +16,7 @@ import dataclasses
 import numpy as np
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.drawing import success_figures
 from sepfx.errors import require
 from sepfx.statistics.success_summary import summarise_success
@@ -126,4 +127,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

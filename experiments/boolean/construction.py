@@ -188,7 +188,7 @@ class Network(NamedTuple):
 
   W_1: Float[np.ndarray, "d_f+1 4*n*d_f"]
   W_2: Float[np.ndarray, "4*n*d_f+1 2*n"]
-  w: Float[np.ndarray, 2 * n]
+  w: Float[np.ndarray, "2*n"]
 
 
 def piecewise_constant(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.statistics.passages import Checks
 from sepfx.studies import study
@@ -67,4 +68,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

@@ -44,7 +44,7 @@ def walsh_hadamard(values: Float[Array, " n"]) -> Float[Array, " n"]:
 @precision.exact()
 def spectrum(
   function: Callable[[Array], Array], length: int
-) -> Float[Array, 2 ** {length}]:
+) -> Float[Array, "2**{length}"]:
   """Returns all 2^T coefficients of a function, a trained model say.
 
   Args:

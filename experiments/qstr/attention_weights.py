@@ -13,6 +13,7 @@ import dataclasses
 import matplotlib.figure
 import numpy as np
 
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.models import Transformer, query_key_products
 from sepfx.studies import study
@@ -119,4 +120,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

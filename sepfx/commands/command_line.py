@@ -85,7 +85,7 @@ def parsed(argv: list[str]) -> list[str]:
     if not help.ASKED.isdisjoint(argv):
       print(help.of_study(study, argv))
       sys.exit(0)
-    folder = presets.folder_of(sys.modules["__main__"].__file__ or "")
+    folder = presets.folder()
     return flags.FLAGS(presets.expanded(argv, study, folder), known_only=True)
   except InvalidSetting as error:
     outlets.say(f"error: --{error.setting}: {error.words}")

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import rich.console
 import rich.table
-from absl import flags
 
+from sepfx.commands import options
 from sepfx.commands.rehearsing import Progress, stoppable
 from sepfx.ensembles import Cell, rehearse
 from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.records import own_code
-from sepfx.records.run_directory import RunDirectory
+from sepfx.records.run_directory import CONFIG, RunDirectory
 from sepfx.records.trial_files import TrialFiles
+from sepfx.studies import running
 from sepfx.studies.requests import Request, Search, planned
-from sepfx.studies.running import Stop
+from sepfx.studies.running import Asked
 from sepfx.watching.progress import time_words
 
-FLAGS = flags.FLAGS
+FLAGS = options.FLAGS
 
 
-def shown(
-  request: Request,
-  directory: RunDirectory | None,
-  search: Search | None,
-  stop: Stop,
-) -> Iterator[Any]:
+def shown(asked: Asked, path: str, stop: options.Stop) -> Iterator[Any]:
   """Compiles the programs of a run, times the first steps of each, and records nothing.
 
   Args:
-    request: what is asked for.
-    directory: where some of it may be recorded; None if there is none yet.
-    search: that would choose among the trials; None if all of them run.
-    stop: from `running.start`. Where it asks to, the process ends with the exit code of
+    asked: what is asked for.
+    path: of the directory, where some of it may be recorded.
+    stop: from `options.start`. Where it asks to, the process ends with the exit code of
       a run that was stopped, whatever is being compiled.
 
   Yields:
@@ -45,6 +42,20 @@ def shown(
     InvalidSetting: if a task cannot be drawn, or a file of the directory is damaged.
     OutOfMemory: if a program does not fit.
   """
+  with contextlib.ExitStack() as opened:
+    directory = None
+    if (pathlib.Path(path) / CONFIG).exists():
+      directory = opened.enter_context(RunDirectory(path))
+    request = running.request_of(asked, directory.stored if directory else None, path)
+    yield from _of_request(request, asked.search(request), directory, stop)
+
+
+def _of_request(
+  request: Request,
+  search: Search | None,
+  directory: RunDirectory | None,
+  stop: options.Stop,
+) -> Iterator[Any]:
   recorded: set[str] = set()
   outgrown: list[tuple[str, int]] = []
   widths: dict[str, int] = {}

@@ -31,7 +31,7 @@ def of_study(study: str, argv: Sequence[str] = ()) -> str:
     InvalidSetting: for a preset that the study does not have.
   """
   main = sys.modules["__main__"]
-  folder = presets.folder_of(main.__file__ or "")
+  folder = presets.folder()
   if preset := presets.described(argv, study, folder):
     return preset
   trains = hasattr(main, "STUDY")

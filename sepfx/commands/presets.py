@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 from collections.abc import Sequence
 
 from sepfx.errors import require
@@ -11,8 +12,13 @@ from sepfx.errors import require
 _FOLDER = "flags"
 
 
+def folder() -> pathlib.Path:
+  """Where the presets of the study that is being run are: see `folder_of`."""
+  return folder_of(getattr(sys.modules["__main__"], "__file__", None) or ".")
+
+
 def folder_of(file: str | pathlib.Path) -> pathlib.Path:
-  """Where the presets of a study are: beside it, or beside one of its packages."""
+  """Where the presets of a study's file are: beside it, or beside one of its packages."""
   (own, *above) = pathlib.Path(file).resolve().parents
   for place in (own, *above):
     if (place / _FOLDER).is_dir() or not (place / "__init__.py").exists():

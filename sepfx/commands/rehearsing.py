@@ -9,15 +9,14 @@ from collections.abc import Iterator
 
 import rich.console
 import rich.table
-from absl import flags
 
 from sepfx import outlets
+from sepfx.commands import options
 from sepfx.commands.command_line import STOPPED
 from sepfx.ensembles import Cell, Watcher
 from sepfx.ensembles.rehearsal import Rehearsed
-from sepfx.studies.running import Stop
 
-FLAGS = flags.FLAGS
+FLAGS = options.FLAGS
 
 # How often a dry run looks whether it is to stop.
 _POLL_SECONDS = 0.2
@@ -41,7 +40,7 @@ class Progress(Watcher):
     self._console.print(f"compiling {place}: {cell.words}", soft_wrap=True)
 
 
-def stoppable(programs: Iterator[Rehearsed], stop: Stop) -> Iterator[Rehearsed]:
+def stoppable(programs: Iterator[Rehearsed], stop: options.Stop) -> Iterator[Rehearsed]:
   """Yields each, or ends the process when it is asked to stop.
 
   A thread of its own compiles: in the main one no signal would be heard until it is done.

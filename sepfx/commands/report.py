@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +10,13 @@ from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
-from absl import flags
 
 from sepfx import plotting
+from sepfx.commands import options
 from sepfx.errors import UnknownSetting, require
 from sepfx.records.run_directory import RunDirectory
-from sepfx.studies import running, study
 
-FLAGS = flags.FLAGS
+FLAGS = options.FLAGS
 
 
 class Report(NamedTuple):
@@ -64,7 +64,7 @@ def leave(
     raise UnknownSetting("argument", argument, "a flag (see --help)")
   takes = "nothing: this program trains nothing"
   require(not FLAGS.dry_run, "dry_run", True, takes)
-  console = running.console()
+  console = options.console()
   with RunDirectory(FLAGS.output_dir) as directory:
     holds_run = bool(directory.stored and directory.stored.get("columns"))
     takes = "a directory of its own, not that of a run"
@@ -80,7 +80,7 @@ def leave(
     require(not differing, "output_dir", FLAGS.output_dir, takes)
     report = find()
     directory.begin(asked, {})
-    study.write_csv(directory, f"{name}.csv", report.rows)
+    _write_csv(directory, f"{name}.csv", report.rows)
     for file, arrays in report.arrays.items():
       archive = io.BytesIO()
       np.savez(archive, **arrays)
@@ -91,3 +91,13 @@ def leave(
     for part in report.printed:
       console.print(part)
     console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+
+
+def _write_csv(directory: RunDirectory, name: str, rows: Sequence[Mapping]) -> None:
+  """Writes rows; what is None, or what a row does not have, is left empty."""
+  text = io.StringIO(newline="")
+  names = list(dict.fromkeys(name for row in rows for name in row))
+  writer = csv.DictWriter(text, names, lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(rows)
+  directory.write(name, text.getvalue())

@@ -32,19 +32,19 @@ def _cipher(key, x0, x1):
   return x0, x1
 
 
-def _jax_key(key: UInt32[Array, 2]) -> PRNGKeyArray:
+def _jax_key(key: UInt32[Array, "2"]) -> PRNGKeyArray:
   return jax.random.wrap_key_data(key, impl="threefry2x32")
 
 
-def _seed(seed: Array) -> UInt32[Array, 2]:
+def _seed(seed: Array) -> UInt32[Array, "2"]:
   return jax.random.key_data(jax.random.key(seed, impl="threefry2x32"))
 
 
-def _split(key: UInt32[Array, 2], shape: tuple[int, ...]) -> UInt32[Array, "*shape 2"]:
+def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "*shape 2"]:
   return _settled(jnp.stack(_enciphered(key, shape), axis=-1))
 
 
-def _fold_in(key: UInt32[Array, 2], data: Array) -> UInt32[Array, 2]:
+def _fold_in(key: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
   words = _cipher(key, jnp.uint32(0), jnp.asarray(data).astype(jnp.uint32))
   return _settled(jnp.stack(words))
 
@@ -54,13 +54,15 @@ def _settled(key_data: Array) -> Array:
   return jax.lax.optimization_barrier(key_data)
 
 
-def _enciphered(key: UInt32[Array, 2], shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _enciphered(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> tuple[Array, Array]:
   """The two words at each index of an array of fewer than 2^32 elements."""
   low = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
   return _cipher(key, jnp.zeros_like(low), low)
 
 
-def _random_bits(key: UInt32[Array, 2], bit_width: int, shape: tuple[int, ...]) -> Array:
+def _random_bits(
+  key: UInt32[Array, "2"], bit_width: int, shape: tuple[int, ...]
+) -> Array:
   if bit_width != 32 or math.prod(shape) >= 2**32:
     kinds = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
     return jax.random.bits(_jax_key(key), shape, kinds[bit_width])

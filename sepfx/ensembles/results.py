@@ -74,9 +74,9 @@ class Result(NamedTuple):
     return [(*self.head, *outcome) for outcome in self.outcomes]
 
 
-def trial_name(cell: Cell, trial: int) -> str:
-  """The name of one trial of a cell."""
-  return f"{cell.name}/trial={trial}"
+def trial_name(cell: Cell | str, trial: int) -> str:
+  """The name of one trial of a cell, which may be given by its name."""
+  return f"{cell if isinstance(cell, str) else cell.name}/trial={trial}"
 
 
 def parse_row(fields: Sequence[str], types: Columns) -> tuple:

@@ -17,7 +17,7 @@ from sepfx.ensembles.cells import Cell, cell_name
 from sepfx.ensembles.results import TYPES, Columns, columns, parse_row, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.records import digests, weights
-from sepfx.records.agreement import contradiction
+from sepfx.records.agreement import contradiction, contradiction_alone
 from sepfx.records.reading import (
   read_csv,
   read_curve,
@@ -58,13 +58,16 @@ class StoredTrials:
     cells: Mapping[str, Cell],
     added: Mapping[str, Any],
     *,
+    order: Sequence[str] = (),
     only_read: bool = False,
   ):
     """Reads them, and only then writes: names with the added axes, whole trials alone.
 
     Args:
       directory: where; open.
-      cells: all that may stand there by their names, in the order of the records.
+      cells: all that may run by their names, in the order of the records.
+      order: names of all cells that may stand there, in that order; empty if they are
+        `cells`. The others have one protocol with these.
       added: axes that what stands there does not have yet, with the value that all of
         it was run with.
       only_read: leave every file as it is, and say nothing of damaged ones.
@@ -76,6 +79,8 @@ class StoredTrials:
     stored = directory.stored
     proven = stored is not None and digests.check(directory.path, stored, may_lack=True)
     self._directory, self._cells = directory, cells
+    self._left_out = {name for name in order if name not in cells}
+    self._protocol = next(iter(cells.values())).trial.protocol
     # As text: an axis of numbers and None is one of texts.
     self._added = {axis: specifications.canonical(own) for axis, own in added.items()}
     self._only_read = only_read
@@ -244,7 +249,7 @@ class StoredTrials:
     begun = None
     for number, fields in enumerate(lines, start=2):
       key, row = self._parsed(number, header, fields)
-      thresholds = self._cells[key[0]].trial.protocol.thresholds
+      thresholds = self._protocol_of(key[0]).thresholds
       own = dict(zip(self.types, row, strict=True)).get("threshold")
       if begun not in (None, key) or own not in (None, thresholds[len(rows)]):
         takes = "all rows of a trial, one after another, by descending threshold"
@@ -275,15 +280,24 @@ class StoredTrials:
       raise refused(path, f"a row of a trial ({error})", number, fields) from error
     values = dict(zip(self.types, row, strict=True))
     name = cell_name({c: values[c] for c in coordinates(self.types)})
-    cell = self._cells.get(name)
-    thresholds = cell.trial.protocol.thresholds if cell else ()
-    if cell is None or values.get("threshold") not in (None, *thresholds):
+    known = name in self._cells or name in self._left_out
+    thresholds = self._protocol_of(name).thresholds
+    if not known or values.get("threshold") not in (None, *thresholds):
       raise refused(path, "a row of this run's grid", number, fields)
     return (name, values["trial"]), row
 
   def _check(self, key: _Key, first: int, rows: Sequence[tuple]) -> None:
     """Refuses rows that the trial's curve contradicts."""
-    trial, curve = self._cells[key[0]].trial, self.curves[self._name(key)]
+    curve = self.curves[self._name(key)]
+    if key[0] in self._left_out:
+      for number, row in enumerate(rows, start=first):
+        own = dict(zip(self.types, row, strict=True))
+        if says := contradiction_alone(curve, own):
+          takes = f"what follows from the trial's curve, which says {says}"
+          path = self._directory.path / TRIALS
+          raise refused(path, takes, number, [str(value) for value in row])
+      return
+    trial = self._cells[key[0]].trial
     if self._name(key) in self._latest and outgrown(self._cells[key[0]], rows):
       # The curve may be of a run with a larger budget, killed before its rows were there.
       spent = min(row[-2] for row in rows if row[-1] == "censored")
@@ -295,8 +309,11 @@ class StoredTrials:
       path = self._directory.path / TRIALS
       raise refused(path, takes, first + wrong, [str(value) for value in rows[wrong]])
 
+  def _protocol_of(self, cell: str) -> Any:
+    return self._cells[cell].trial.protocol if cell in self._cells else self._protocol
+
   def _name(self, key: _Key) -> str:
-    return trial_name(self._cells[key[0]], key[1])
+    return trial_name(*key)
 
 
 def outgrown(cell: Cell, rows: Sequence[tuple]) -> bool:

@@ -65,6 +65,7 @@ def begun(
   notes: Mapping[str, Mapping[str, Any]] | None = None,
   devices: Sequence[jax.Device] | None = None,
   asked: Mapping[str, int] | None = None,
+  order: Sequence[str] = (),
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
 
@@ -72,13 +73,15 @@ def begun(
     directory: where; open.
     settings: of all that will stand there, for config.json. It also says by what each
       model is told whether it learns ("modes"), where there is anything to say.
-    cells: all that may stand there, in the order of the records.
+    cells: all that may run, in the order of the records.
     added, probed, keep_weights: as in `TrialFiles`.
     probe: what is measured of each trial when it has ended.
     notes: for `Records.notes`.
     devices: where trials run; None for all of the default platform.
     asked: how many trials of a cell there are to be, by the cell's name; None if that is
       not known yet.
+    order: names of all cells that may stand there, as in `TrialFiles`. What is known of
+      those that do not run stays.
 
   Raises:
     InvalidSetting: as `TrialFiles`; for cells whose names differ in case alone; if what
@@ -88,24 +91,34 @@ def begun(
   code = own_code.checked(directory, settings, cells, probe)
   _check_case(directory, cells)
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
+  names = list(order or (cell.name for cell in cells))
+  stored = directory.stored or {}
+  left_out = [name for name in names if name not in {cell.name for cell in cells}]
+
+  def with_left_out(entry: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    before = stored.get(entry, {})
+    every = {**{name: before[name] for name in left_out if name in before}, **own}
+    return {name: every[name] for name in names if name in every}
+
   parameters = numbers_of_parameters({cell.name: cell for cell in cells})
   own = {cell.coordinates["model"]: cell.trial.mode for cell in cells}
-  modes = {"modes": {model: mode for model, mode in own.items() if mode}}
+  told = {**(stored.get("modes", {}) if left_out else {}), **own}
+  modes = {"modes": {model: mode for model, mode in told.items() if mode}}
 
   def begin(recorded: Mapping[str, set[int]]) -> None:
     trials = {}
-    for cell in cells if asked is not None else ():
-      every = set(range((asked or {}).get(cell.name, 0)))
-      trials[cell.name] = len(every | recorded.get(cell.name, set()))
+    for name in names if asked is not None else ():
+      every = set(range((asked or {}).get(name, 0)))
+      trials[name] = len(every | recorded.get(name, set()))
     if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
       directory.discard(SUMMARY)  # before config.json asks for what is not there
     of_cells = {
-      "parameters": parameters,
-      "notes": notes or {},
+      "parameters": with_left_out("parameters", parameters),
+      "notes": _with_notes(stored.get("notes", {}), notes or {}, left_out),
       "trials": trials,
-      "budgets": {cell.name: budget_of(cell) for cell in cells},
+      "budgets": with_left_out("budgets", {c.name: budget_of(c) for c in cells}),
       "code": code,
-      **(modes if any(own.values()) else {}),
+      **(modes if any(told.values()) else {}),
     }
     directory.begin(settings, types, of_cells, devices)
 
@@ -115,11 +128,31 @@ def begun(
   if is_new:  # first of all: a directory with records alone would be refused
     begin({})
   files = TrialFiles(
-    directory, cells, added=added, probed=probed, keep_weights=keep_weights
+    directory,
+    cells,
+    order=order,
+    added=added,
+    probed=probed,
+    keep_weights=keep_weights,
   )
   if not is_new:  # last: what is there has been given today's names by now
     begin(files.recorded)
   return files
+
+
+def _with_notes(
+  before: Mapping[str, Mapping[str, Any]],
+  own: Mapping[str, Mapping[str, Any]],
+  left_out: Sequence[str],
+) -> dict[str, dict[str, Any]]:
+  """Notes of cells, with what was noted of those that do not run."""
+  return {
+    name: {
+      **{cell: value for cell, value in before.get(name, {}).items() if cell in left_out},
+      **own.get(name, {}),
+    }
+    for name in (own if not left_out else {**before, **own})
+  }
 
 
 def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
@@ -161,6 +194,7 @@ class TrialFiles(Watcher):
     directory: RunDirectory,
     cells: Sequence[Cell],
     *,
+    order: Sequence[str] = (),
     added: Mapping[str, Any] | None = None,
     probed: Mapping[str, Collection[str]] | None = None,
     keep_weights: bool = False,
@@ -170,7 +204,9 @@ class TrialFiles(Watcher):
 
     Args:
       directory: where; open.
-      cells: all that may stand there, in the order of the records.
+      cells: all that may run, in the order of the records.
+      order: names of all cells that may stand there, in that order; empty if they are
+        `cells`. Trials of the others stay as they are.
       added: axes that what stands there does not have yet, with the value that all of
         it was run with.
       probed: names of values that the trials of a cell shall have, by the cell's name.
@@ -183,8 +219,11 @@ class TrialFiles(Watcher):
     """
     self._directory = directory
     self._cells = {cell.name: cell for cell in cells}
+    self._names = list(order or self._cells)
     self._probed, self._keep_weights = probed or {}, keep_weights
-    stored = StoredTrials(directory, self._cells, added or {}, only_read=only_read)
+    stored = StoredTrials(
+      directory, self._cells, added or {}, order=order, only_read=only_read
+    )
     self._types = stored.types
     self._curves, self._probes, self._rows = stored.curves, stored.probes, stored.rows
     self._weights = stored.weights
@@ -202,11 +241,9 @@ class TrialFiles(Watcher):
     budget may bring.
     """
     return {
-      trial_name(self._cells[cell], k): [
-        dict(zip(self._types, row, strict=True)) for row in rows
-      ]
+      trial_name(cell, k): [dict(zip(self._types, row, strict=True)) for row in rows]
       for (cell, k), rows in self._rows.items()
-      if not (outgrown(self._cells[cell], rows) or self._lacks(cell, k))
+      if not (self._outgrown(cell, rows) or self._lacks(cell, k))
     }
 
   @property
@@ -217,7 +254,7 @@ class TrialFiles(Watcher):
     """
     found: dict[str, set[int]] = {}
     for (cell, k), rows in self._rows.items():
-      if not outgrown(self._cells[cell], rows):
+      if not self._outgrown(cell, rows):
         found.setdefault(cell, set()).add(k)
     return found
 
@@ -225,9 +262,9 @@ class TrialFiles(Watcher):
   def outgrown_trials(self) -> list[tuple[str, int]]:
     """Name and index of the trials that were censored before today's budget was spent."""
     return [
-      (trial_name(self._cells[cell], k), k)
+      (trial_name(cell, k), k)
       for (cell, k), rows in self._rows.items()
-      if outgrown(self._cells[cell], rows)
+      if self._outgrown(cell, rows)
     ]
 
   def widths(self, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
@@ -314,15 +351,18 @@ class TrialFiles(Watcher):
     Without those that a larger budget brings back.
     """
     order = self._order
-    ended = [key for key in order if not outgrown(self._cells[key[0]], self._rows[key])]
+    ended = [key for key in order if not self._outgrown(key[0], self._rows[key])]
     return self._records(ended, complete=False)
 
   def _records(self, order: Sequence[tuple[str, int]], *, complete: bool) -> Records:
-    names = [trial_name(self._cells[cell], k) for cell, k in order]
-    heads = [(*self._cells[cell].coordinates.values(), k) for cell, k in order]
+    names = [trial_name(cell, k) for cell, k in order]
+    width = len(coordinates(self._types)) + 1
+    heads = [self._rows[key][0][:width] for key in order]
     probes = [(h, self._probes.get(n)) for h, n in zip(heads, names, strict=True)]
     modules = {
-      n: self._cells[cell].trial.model for n, (cell, _) in zip(names, order, strict=True)
+      n: self._cells[cell].trial.model
+      for n, (cell, _) in zip(names, order, strict=True)
+      if cell in self._cells
     }
     stored = self._directory.stored or {}
     return Records(
@@ -340,7 +380,7 @@ class TrialFiles(Watcher):
   @property
   def _order(self) -> list[tuple[str, int]]:
     """Cell and index of each trial: by the place of the cell, then by the index."""
-    place = {name: k for k, name in enumerate(self._cells)}
+    place = {name: k for k, name in enumerate(self._names)}
     return sorted(self._rows, key=lambda key: (place[key[0]], key[1]))
 
   def curve(self, name: str) -> np.ndarray:
@@ -349,8 +389,13 @@ class TrialFiles(Watcher):
 
   # Files.
 
+  def _outgrown(self, cell: str, rows: Sequence[tuple]) -> bool:
+    return cell in self._cells and outgrown(self._cells[cell], rows)
+
   def _lacks(self, cell: str, k: int) -> bool:
-    name = trial_name(self._cells[cell], k)
+    name = trial_name(cell, k)
+    if cell not in self._cells:
+      return False
     probed = set(self._probed.get(cell, ())) <= set(self._probes.get(name, ()))
     return not (probed and (name in self._weights or not self._keep_weights))
 

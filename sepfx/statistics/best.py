@@ -31,7 +31,7 @@ FACTOR = 5.0
 
 def worth_more_trials(
   n: Float[np.ndarray, "K pilots *rest"], budget: float
-) -> Bool[np.ndarray, K * rest]:
+) -> Bool[np.ndarray, "K *rest"]:
   """Which settings get more than their pilot trials.
 
   Those of which a pilot trial reached within `FACTOR` times the least mean n of all

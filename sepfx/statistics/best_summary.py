@@ -54,11 +54,12 @@ def summarise_best(
   Returns:
     JSON values. `cells`: for each level, series, length and rate what
     `passages.Mean` has. `best`: for each level, series and length the best rate with what
-    `best.Best` has; `learning_rate` is None where no trial of any rate reached, and then `mean` is the budget. `edge` is True where the rate is
-    the smallest or the largest tried, so that one beyond it may need fewer samples.
+    `best.Best` has; `learning_rate` is None where no trial of any rate reached, and
+    then `mean` is the budget. `edge` is True where the rate is the smallest or the
+    largest tried, so that one beyond it may need fewer samples.
     `at_most` is True where all its trials reached at the first check, which is `mean`.
-    `information`: prompts that any learner needs on average over links (the inverse of
-    `experiments.qstr.bounds.lower_bounds.information_floor`), None where that is not known.
+    `information`: prompts that any learner needs on average, None where that is not
+    known.
     `exponents`: c of n ~ N^c over the trials at the best rates, but for those that are
     known as at most the first check; `at_rates`, c at each
     rate over those lengths at which all its trials reached, which is too small where n

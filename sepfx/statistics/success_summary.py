@@ -37,8 +37,11 @@ class Floor(Protocol):
     error: its standard error.
   """
 
-  size: int
-  error: float
+  @property
+  def size(self) -> int: ...
+
+  @property
+  def error(self) -> float: ...
 
 
 def summarise_success(

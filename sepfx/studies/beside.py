@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from absl import flags
-
 from sepfx.ensembles import Cell, Records, joined
 from sepfx.ensembles.cells import cell_name
 from sepfx.errors import InvalidSetting, require
@@ -18,13 +16,6 @@ from sepfx.statistics.series import BUDGETS
 from sepfx.studies.classes import cells_of
 from sepfx.studies.merging import differing_axes
 from sepfx.studies.settings import Chosen, from_stored
-
-flags.DEFINE_list(
-  "beside",
-  [],
-  "Directories of complete runs to summarise and draw together with this one.",
-)
-flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 
 
 class Part(NamedTuple):
@@ -45,6 +36,7 @@ def read(
   path: str,
   settings: type,
   cells: Callable[[Chosen], list[Cell]],
+  trusted: Sequence[str] = (),
   here: Chosen | None = None,
 ) -> Part:
   """Reads a complete run.
@@ -53,6 +45,7 @@ def read(
     path: its directory.
     settings: of its study.
     cells: settings -> grid.
+    trusted: what of a user's own it may name, see `cells_of`.
     here: the settings of this call, see `cells_of`.
 
   Raises:
@@ -63,7 +56,7 @@ def read(
     takes = "the directory of a complete run: this one has not ended; give its command "
     require(records.complete, "directory", path, takes + "or call again")
     chosen = from_stored(settings, records.settings)
-    own = cells_of(chosen, cells, here)
+    own = cells_of(chosen, cells, trusted, here)
     check_rows(records, own, path)
     return Part(records, own, chosen)
   except InvalidSetting as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from absl import flags
+from collections.abc import Callable, Sequence
 
 from sepfx.ensembles import Cell
 from sepfx.errors import require
@@ -12,32 +10,29 @@ from sepfx.records.trusted import known_classes, public_names
 from sepfx.specifications import base, imported, importing_only
 from sepfx.studies.settings import Chosen
 
-flags.DEFINE_list(
-  "classes",
-  [],
-  "Own classes, or factories, that directories may name: package.module:Mixer. What "
-  "stands in a directory alone is not imported.",
-)
-
 
 def cells_of(
-  there: Chosen, cells: Callable[[Chosen], list[Cell]], here: Chosen | None = None
+  there: Chosen,
+  cells: Callable[[Chosen], list[Cell]],
+  trusted: Sequence[str] = (),
+  here: Chosen | None = None,
 ) -> list[Cell]:
   """Returns the grid of settings that stand in a directory.
 
-  Nothing that they name is imported but this package's own classes, what --classes names,
+  Nothing that they name is imported but this package's own classes, what `trusted` names,
   and what this call's own settings do.
 
   Args:
     there: the settings.
     cells: settings -> grid.
+    trusted: names of classes or factories, from --classes.
     here: those of this call; None if it has none.
 
   Raises:
     InvalidSetting: for something else that they name, or settings that cannot be used.
   """
-  trusted = list(flags.FLAGS["classes"].value or ())
-  require(len(set(trusted)) == len(trusted), "classes", trusted, "each name once")
+  once = len(set(trusted)) == len(trusted)
+  require(once, "classes", list(trusted), "each name once")
   takes = "names of classes or factories, such as package.module:Mixer"
   for name in trusted:
     require(callable(imported(name, "classes", takes)), "classes", name, takes)

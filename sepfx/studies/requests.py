@@ -15,7 +15,8 @@ class Request(NamedTuple):
 
   Attributes:
     own: the cells to run.
-    cells: all that stand in the directory or will, in the order of the records.
+    cells: all that may run, in the order of the records: those that stand in the
+      directory, too, where they can be made again.
     settings: of all of them, for config.json.
     identity: what tells this run from others whose cells have the same names.
     seed: of everything random.
@@ -24,6 +25,8 @@ class Request(NamedTuple):
     probe: what is measured of each trial when it has ended.
     keep_weights: whether weights are kept.
     notes: for `Records.notes`.
+    order: names of all cells that stand in the directory or will, in the order of the
+      records, where `cells` lacks some of them; else empty.
   """
 
   own: Sequence[Cell]
@@ -36,6 +39,7 @@ class Request(NamedTuple):
   probe: Probe | None
   keep_weights: bool
   notes: Mapping[str, Mapping[str, Any]]
+  order: Sequence[str] = ()
 
   @property
   def probed(self) -> dict[str, list[str]]:

@@ -1,196 +1,166 @@
-"""How an experiment runs its trials: where, how visibly, and what it does when stopped.
+"""Runs what is missing of what is asked for, and leaves it in a directory.
 
-None of the flags defined here changes a result.
+The one way to trials that are recorded: of a study, from a command line or from Python,
+and of `sepfx.measure`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
-import math
 import os
 import pathlib
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import rich.console
-from absl import flags
 
-from sepfx import outlets, probes
 from sepfx.coordinator import hosts
-from sepfx.ensembles import Records, Watcher, run
-from sepfx.ensembles.programs import Programs, check_lanes
-from sepfx.errors import require
+from sepfx.ensembles import Records, Watcher
+from sepfx.ensembles import run as run_trials
+from sepfx.ensembles.programs import Programs
+from sepfx.errors import InvalidSetting, require
+from sepfx.records import digests
 from sepfx.records.checkpoints import Checkpoints
-from sepfx.records.run_directory import CONFIG, SHARED, RunDirectory
+from sepfx.records.run_directory import SHARED, SUMMARY, RunDirectory
 from sepfx.records.trial_files import TrialFiles, begun
 from sepfx.studies.requests import Request, Rows, Search, planned
 from sepfx.watching.progress import Progress
 from sepfx.watching.viewers import LiveFigure, Profile, TensorBoard
 
-flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
-flags.DEFINE_integer("lanes", 0, "Trials that a device advances at once; 0 to choose.")
-flags.DEFINE_float(
-  "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
-)
-flags.DEFINE_float(
-  "max_minutes",
-  None,
-  "Minutes after which the run stops, as SIGTERM stops it; the same command goes on.",
-)
-flags.DEFINE_list(
-  "probes",
-  [],
-  f"What is measured of each trial when it has ended: {', '.join(probes.NAMES)}, "
-  "risk:length=16 and the like, or package.module:function.",
-)
-flags.DEFINE_bool("keep_weights", False, "Keep each trial's weights, at its end.")
-flags.DEFINE_bool(
-  "dry_run", False, "Compile, time a few steps, say what a run would take; run nothing."
-)
-flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
-flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
-flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
-flags.DEFINE_bool(
-  "distributed", False, "Run as one of several processes that share output_dir."
-)
-flags.DEFINE_string(
-  "coordinator", None, "host:port of process 0, where JAX cannot find it by itself."
-)
-flags.DEFINE_integer("num_processes", None, "Processes, together with --coordinator.")
-flags.DEFINE_integer("process_id", None, "This one, from 0, with --coordinator.")
-flags.DEFINE_float(
-  "start_timeout", 300.0, "Seconds that the processes of a run wait for one another."
-)
-
-FLAGS = flags.FLAGS
-
-# Width of tables that are written to a file or a pipe.
-_FILE_COLUMNS = 160
 # A network's file system may show a new file to other hosts this much later.
 _SEEN_SECONDS = 15.0
 
 
-class Stop:
-  """Whether SIGTERM, SIGINT or the time that a run may take has asked it to stop."""
+class Options(NamedTuple):
+  """How trials run. What is computed does not depend on it.
 
-  def __init__(self, seconds: float = math.inf) -> None:
-    """Listens from now on.
+  Attributes:
+    lanes: lanes per device; 0 to choose.
+    devices: where; None for all of the default platform.
+    checkpoint_seconds: time between two checkpoints of the trials in progress.
+    stopping: asked after every dispatch whether to keep what is in progress and stop.
+    console: where progress is shown.
+    watchers: told of everything that happens.
+    tensorboard: whether curves are written for TensorBoard.
+    profile: whether the first dispatches are traced.
+  """
+
+  lanes: int = 0
+  devices: Sequence[jax.Device] | None = None
+  checkpoint_seconds: float = 300.0
+  stopping: Callable[[], bool] = lambda: False
+  console: rich.console.Console | None = None
+  watchers: Sequence[Watcher] = ()
+  tensorboard: bool = False
+  profile: bool = False
+
+
+class Asked(Protocol):
+  """What a call asks for."""
+
+  def request(self, stored: Mapping[str, Any] | None) -> Request:
+    """Returns what is asked of a directory, with all that stands there.
 
     Args:
-      seconds: after which it is as if a signal had come.
+      stored: its config.json; None where there is no run yet.
+
+    Raises:
+      InvalidSetting: for a directory of something else; `running.run` fills in which.
     """
-    self._signalled = self._asked = False
-    self._end = time.monotonic() + seconds
-    for number in (signal.SIGTERM, signal.SIGINT):
-      signal.signal(number, self._on_signal)
 
-  @property
-  def requested(self) -> bool:
-    """Whether to stop."""
-    if not self._asked and time.monotonic() >= self._end:
-      self._asked = True
-      outlets.say(f"the time is up, stopping{_keeping()}")
-    return self._asked
+  def search(self, request: Request) -> Search | None:
+    """What chooses among the trials round by round; None to run all of them."""
 
-  def _on_signal(self, number: int, _: Any) -> None:
-    if self._signalled and number == signal.SIGINT:
-      outlets.say("\x1b[?25h")  # a progress bar hides the cursor
-      os._exit(128 + number)
-    self._signalled = self._asked = True
-    outlets.say(f"stopping{_keeping()} (Ctrl-C again ends at once)")
+  def write_unfinished(
+    self, directory: RunDirectory, request: Request, records: Records, of: int | None
+  ) -> None:
+    """Leaves a figure of what has been recorded so far.
 
+    Args:
+      directory: where.
+      request: what is asked for.
+      records: the trials that have ended.
+      of: how many there will be; None if that is not known yet.
+    """
 
-def _keeping() -> str:
-  return "" if FLAGS.dry_run else ": keeping what is in progress"
+  def leave(self, directory: RunDirectory, request: Request, records: Records) -> Any:
+    """Leaves figure and summary of a complete run; returns what its caller wants."""
 
 
-def start(card: Mapping[str, str]) -> Stop:
-  """Joins the other processes, if any, and listens to signals.
-
-  Before anything else of JAX; and signals after JAX, which takes SIGTERM for itself.
+def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
+  """Runs what is missing of what is asked for in a directory.
 
   Args:
-    card: what has to be the same in all processes, each as text.
+    asked: what is.
+    path: of the directory.
+    options: how trials run.
+
+  Returns:
+    What `asked.leave` does; None in processes other than the primary.
 
   Raises:
-    InvalidSetting: for flags that do not go together, or differ between processes.
-    ConnectionError: if another process does not come.
+    InvalidSetting: if the directory cannot be used, or a task cannot be drawn.
+    Interrupted: if the run was asked to stop.
+    OSError: if something could not be recorded.
   """
-  cluster = ("coordinator", "num_processes", "process_id")
-  given = [name for name in cluster if getattr(FLAGS, name) is not None]
-  if given:
-    require(FLAGS.distributed, given[0], getattr(FLAGS, given[0]), "--distributed too")
-    missing = [name for name in cluster if name not in given]
-    require(
-      not missing,
-      given[0],
-      getattr(FLAGS, given[0]),
-      "--" + " and --".join(missing) + " too",
-    )
-    count, own = FLAGS.num_processes, FLAGS.process_id
-    require(count >= 1, "num_processes", count, "an integer >= 1")
-    require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
-  takes = "one process: not --distributed too"
-  require(not (FLAGS.dry_run and FLAGS.distributed), "dry_run", True, takes)
-  seconds = FLAGS.checkpoint_every_seconds
-  require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
-  minutes = FLAGS.max_minutes
-  proper = minutes is None or 0 < minutes < math.inf
-  require(proper, "max_minutes", minutes, "a positive number")
-  check_lanes(FLAGS.lanes)
-  timeout = FLAGS.start_timeout
-  require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
-  if FLAGS.distributed:
-    # It would print the stacks of all threads where the others' loss is put in words.
-    faulthandler.disable()
-    hosts.join(
-      FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, card, FLAGS.start_timeout
-    )
-  return Stop(math.inf if minutes is None else 60 * minutes)
+  with _opened(path) as directory:
+    request = request_of(asked, _stored(directory), path)
+    search = asked.search(request)
+    records = _recorded(asked, request, search, directory, pathlib.Path(path), options)
+    if records is None or directory is None:
+      return None
+    left = asked.leave(directory, request, records)
+    digests.seal(directory)
+    return left
 
 
-def console() -> rich.console.Console:
-  """Where an experiment prints; the primary process alone, and not if --quiet."""
-  quiet = FLAGS.quiet or not hosts.is_primary()
-  own = rich.console.Console(highlight=False, quiet=quiet)
-  if not own.is_terminal and "COLUMNS" not in os.environ:
-    own.width = _FILE_COLUMNS  # a file has room where a terminal may not
-  return own
+def request_of(
+  asked: Asked, stored: Mapping[str, Any] | None, path: str | os.PathLike
+) -> Request:
+  """Returns what is asked of a directory: the one place that says what a call may do.
+
+  Args:
+    asked: what is asked for.
+    stored: the directory's config.json; None where there is no run yet.
+    path: of the directory, for messages.
+
+  Raises:
+    InvalidSetting: for a directory of something else.
+  """
+  try:
+    return asked.request(stored)
+  except InvalidSetting as error:
+    if error.setting == "output_dir" and not error.got:
+      raise InvalidSetting("output_dir", str(path), error.takes) from error
+    raise
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[RunDirectory | None]:
-  """Opens --output_dir; None in processes other than the primary.
-
-  Also None under --dry_run where no run is there.
+def _opened(path: str | os.PathLike) -> Iterator[RunDirectory | None]:
+  """Opens a directory; None in processes other than the primary.
 
   Raises:
     InvalidSetting: if the directory cannot be used.
   """
-  if FLAGS.dry_run and not (pathlib.Path(FLAGS.output_dir) / CONFIG).exists():
-    yield None
-    return
   if not hosts.is_primary():
-    _check_shared()
+    _check_shared(path)
     yield None
     return
-  with RunDirectory(FLAGS.output_dir) as directory:
-    _check_shared()
+  with RunDirectory(path) as directory:
+    _check_shared(path)
     yield directory
 
 
-def _check_shared() -> None:
-  """Raises `InvalidSetting` unless every process sees the primary's --output_dir.
+def _check_shared(directory: str | os.PathLike) -> None:
+  """Raises `InvalidSetting` unless every process sees the primary's directory.
 
   The primary leaves a hidden file there for the moment.
   """
-  path = pathlib.Path(FLAGS.output_dir).absolute()
+  path = pathlib.Path(directory).absolute()
   name = hosts.text_from_primary(SHARED + uuid.uuid4().hex)
   try:
     if hosts.is_primary():
@@ -208,38 +178,22 @@ def _check_shared() -> None:
   require(not blind, "output_dir", str(path), takes)
 
 
-def stored_settings(directory: RunDirectory | None) -> str:
-  """Returns, to all processes, the settings in the directory as JSON, null for none."""
-  stored = directory.stored["settings"] if directory and directory.stored else None
-  return hosts.text_from_primary(json.dumps(stored))
+def _stored(directory: RunDirectory | None) -> dict[str, Any] | None:
+  """The directory's config.json, to all processes; None for none."""
+  stored = directory.stored if directory else None
+  own: dict[str, Any] | None = json.loads(hosts.text_from_primary(json.dumps(stored)))
+  return own
 
 
-def recorded(
+def _recorded(
+  asked: Asked,
   request: Request,
+  search: Search | None,
   directory: RunDirectory | None,
-  stop: Stop,
-  draw: Callable[[Records, int | None], None],
-  search: Search | None = None,
+  path: pathlib.Path,
+  options: Options,
 ) -> Records | None:
-  """Runs what is missing of what is asked for.
-
-  Args:
-    request: what is.
-    directory: from `opened`.
-    stop: from `start`.
-    draw: draws what has been recorded so far, while the run lasts, and says of how many
-      trials; None if that is not known yet.
-    search: chooses among the trials round by round; None to run all of them.
-
-  Returns:
-    All that stands in the directory then; None in processes other than the primary.
-
-  Raises:
-    InvalidSetting: if the directory cannot be used, or a task cannot be drawn.
-    Interrupted: if the run was asked to stop.
-    OSError: if something could not be recorded.
-  """
-  path = pathlib.Path(FLAGS.output_dir)
+  """Runs what is missing; returns all that stands in the directory then."""
   for cell in request.own:  # before the directory says that it is of this run
     cell.trial.task.check_draw(cell.seeds(request.seed, request.num_trials).task)
   files = None
@@ -253,60 +207,69 @@ def recorded(
       keep_weights=request.keep_weights,
       probe=request.probe,
       notes=request.notes,
+      devices=options.devices,
+      order=request.order,
       asked=None if search else {c.name: request.num_trials for c in request.own},
     )
   outgrown = files.outgrown_trials if files else []
   outgrown = json.loads(hosts.text_from_primary(json.dumps(outgrown)))
   names, again, count, every = planned(request, outgrown, search)
   programs: Programs | None = {} if search else None
-  widths = json.loads(hosts.text_from_primary(json.dumps(files and files.widths())))
+  own_widths = files and files.widths(options.devices)
+  widths = json.loads(hosts.text_from_primary(json.dumps(own_widths)))
   # All models at one length before the next: what is slow shows early.
   shortest_first = sorted(request.cells, key=lambda cell: cell.coordinates["length"])
   with contextlib.ExitStack() as while_running:
     watchers: list[Watcher] = []
     progress = None
     if files is not None:
-      if FLAGS.tensorboard:
+      if options.tensorboard:
         watchers.append(TensorBoard(path / "tensorboard", files))
-      if FLAGS.profile:
+      if options.profile:
         watchers.append(while_running.enter_context(Profile(path / "profile")))
       number = len(again) + (search.num_trials if search else len(names))
-      progress = Progress(number, request.cells, console())
+      progress = Progress(number, request.cells, options.console)
       while_running.enter_context(progress)
       whole = None if search else len({*names, *again, *files.rows})
-      live = LiveFigure(files, lambda records: draw(records, whole))
-      watchers += [files, progress, live]
+
+      def draw(records: Records) -> None:
+        assert directory is not None
+        asked.write_unfinished(directory, request, records, whole)
+
+      watchers += [files, progress, LiveFigure(files, draw)]
+    watchers += options.watchers
 
     def finish(chosen: Sequence[str]) -> dict[str, Rows]:
       """Runs those that are not recorded; returns the rows of all."""
-      known = _recorded(files, chosen)
+      known = _rows_of(files, chosen)
       missing = set(chosen) - set(known)
       if progress is not None:
         progress.recorded(len(known))
         progress.awaits(missing)
       if missing and directory is not None:
-        directory.discard("summary.json")  # which says that a run is complete
-      for _ in run(
+        directory.discard(SUMMARY)  # which says that a run is complete
+      for _ in run_trials(
         shortest_first,
         seed=request.seed,
         num_trials=count,
-        lanes=FLAGS.lanes,
+        lanes=options.lanes,
+        devices=options.devices,
         finished=every - missing,
         watchers=watchers,
         keeper=Checkpoints(
           path / "checkpoints",
-          FLAGS.checkpoint_every_seconds,
+          options.checkpoint_seconds,
           run=request.identity,
           directory=directory,
         ),
-        stopping=lambda: stop.requested,
+        stopping=options.stopping,
         programs=programs,
         probe=request.probe,
         keep_weights=request.keep_weights,
         widths=widths,
       ):
         pass
-      ended = _recorded(files, chosen)
+      ended = _rows_of(files, chosen)
       if lost := sorted(missing - set(ended)):
         raise RuntimeError(f"these trials ran and left no record: {', '.join(lost)}")
       return ended
@@ -329,7 +292,7 @@ def recorded(
   return files.complete() if files else None
 
 
-def _recorded(files: TrialFiles | None, names: Sequence[str]) -> dict[str, Rows]:
+def _rows_of(files: TrialFiles | None, names: Sequence[str]) -> dict[str, Rows]:
   """The rows of those of these trials of which nothing is missing, in all processes.
 
   Args:

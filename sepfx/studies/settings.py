@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from absl import flags
 
 from sepfx import kinds, specifications
@@ -170,10 +171,49 @@ def from_flags(
     InvalidSetting: for a value of another type, an empty list, one value twice, several
       values of a setting that cannot be an axis, or an argument that is no flag.
   """
+  further = {}
+  for argument in unknown:
+    name, separator, text = argument.removeprefix("--").partition("=")
+    takes = "a flag (see --help) or --FIELD=VALUE with a field of task or model"
+    if not (argument.startswith("--") and separator and name):
+      raise UnknownSetting("argument", argument, takes)
+    require(name not in further, name, text, "its values in one flag, with commas")
+    further[name] = text
+  texts = {flag: str(values[flag].value) for flag in fields(cls)}
+  return _chosen(cls, texts, further)
+
+
+def from_values(cls: type, values: Mapping[str, Any]) -> Chosen:
+  """Reads values of Python by the names of flags; those left out have their defaults.
+
+  Args:
+    cls: the class of settings.
+    values: one, or a sequence of several; also of further fields.
+
+  Raises:
+    InvalidSetting: as `from_flags`.
+  """
+  known = fields(cls)
+  texts = {flag: _text(field.default) for flag, field in known.items()}
+  own = {name: _text(value) for name, value in values.items()}
+  further = {name: text for name, text in own.items() if name not in known}
+  return _chosen(cls, {**texts, **{k: own[k] for k in own if k in known}}, further)
+
+
+def _text(value: Any) -> str:
+  """A value of Python, or several, as a flag has it."""
+  if isinstance(value, np.ndarray | np.generic):
+    value = value.tolist()
+  several = isinstance(value, Iterable) and not isinstance(value, str)
+  return ",".join(map(specifications.canonical, value if several else (value,)))
+
+
+def _chosen(cls: type, texts: Mapping[str, str], others: Mapping[str, str]) -> Chosen:
+  """Settings from the texts of flags, and of further fields."""
   hints = typing.get_type_hints(cls)
   chosen = {}
   for flag, field in fields(cls).items():
-    kind, text = field.metadata["kind"], str(values[flag].value)
+    kind, text = field.metadata["kind"], texts[flag]
     annotation = hints[field.name]
     if kind == "list":
       (element, *_) = typing.get_args(annotation)
@@ -187,15 +227,9 @@ def from_flags(
       found = _within(found, flag)
     chosen[field.name] = _axis(found, flag, several=kind in ("axis", "grid"))
   further = {}
-  for argument in unknown:
-    name, separator, text = argument.removeprefix("--").partition("=")
-    takes = "a flag (see --help) or --FIELD=VALUE with a field of task or model"
-    proper = argument.startswith("--") and separator and name
-    if not proper:
-      raise UnknownSetting("argument", argument, takes)
-    named = {field.name: flag for flag, field in fields(cls).items()}
+  named = {field.name: flag for flag, field in fields(cls).items()}
+  for name, text in others.items():
     require(name not in named, name, text, f"nothing: its flag is --{named.get(name)}")
-    require(name not in further, name, text, "its values in one flag, with commas")
     guessed = [_guessed(part) for part in _parts(text, name)]
     further[name] = _axis(_within(guessed, name), name)
   return Chosen(cls, chosen, further)

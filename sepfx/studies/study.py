@@ -6,36 +6,30 @@ records are summarised, drawn and printed. All else is here.
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import dataclasses
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
 from absl import flags
 
 from sepfx import probes as probes_lib
-from sepfx.commands import card, command_line, dry_run
 from sepfx.ensembles import Cell, Records, grid, numbers_of_parameters
 from sepfx.ensembles.results import own_columns
 from sepfx.errors import InvalidSetting, UnknownSetting, require
 from sepfx.models import has_field
 from sepfx.plotting import notes_of, write_figure, write_unfinished
-from sepfx.records import digests
-from sepfx.records.run_directory import RunDirectory
+from sepfx.records.run_directory import SUMMARY, RunDirectory
 from sepfx.statistics.passages import Checks
 from sepfx.statistics.probed import summarise_probes
-from sepfx.studies import beside, classes, merging, running, settings, tables
+from sepfx.studies import beside, classes, merging, settings
 from sepfx.studies.beside import Part
 from sepfx.studies.requests import Request, Search
 from sepfx.studies.settings import Chosen
-from sepfx.training import Trial, with_setting
-
-flags.disclaim_key_flags()
-FLAGS = flags.FLAGS
+from sepfx.training import Probe, Trial, with_setting
 
 # Trials of a cell: each has a row, and the names of all are held at once.
 _MAX_TRIALS = 100_000
@@ -120,7 +114,9 @@ class Study:
   check: Callable[[Chosen], Any] = lambda _: None
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
-    """Reads a command line, with flags of its own: for tests and for notebooks.
+    """Reads a command line: for tests and for notebooks.
+
+    Flags that say how trials run are passed over where they are defined.
 
     Raises:
       InvalidSetting: for a setting that cannot be used.
@@ -130,7 +126,7 @@ class Study:
     flags.DEFINE_string("flagfile", "", "Ignored here.", flag_values=values)
     expanded = values.read_flags_from_files(["study", *arguments], force_gnu=False)
     _, *unknown = values(expanded, known_only=True)
-    running_flags = {f"--{name}" for name in FLAGS}
+    running_flags = {f"--{name}" for name in flags.FLAGS}
     unknown = [a for a in unknown if a.partition("=")[0] not in running_flags]
     return settings.from_flags(self.settings, values, unknown)
 
@@ -179,102 +175,131 @@ class Study:
     ]
 
 
-def main(study: Study) -> None:
-  """Runs a study as a program."""
-  settings.define(study.settings, FLAGS)
-  FLAGS.set_default("output_dir", study.output_dir)
-  command_line.main(
-    lambda unknown: run(study, settings.from_flags(study.settings, FLAGS, unknown))
-  )
+class Finished(NamedTuple):
+  """What a study came to.
 
-
-def run(study: Study, chosen: Chosen) -> None:
-  """Runs what is asked for, in --output_dir, and leaves summary and figure there.
-
-  Under --dry_run it says what it would take, and leaves nothing.
+  Attributes:
+    records: of all that stands in the directory, and of the runs beside it.
+    summary: JSON values, as summary.json has them.
+    cells: by the names that they have in the records.
+    probes: means of what was measured of trials, by cell; None if nothing was asked for.
   """
-  seed, count = chosen.one("seed"), chosen.one("num_trials")
-  require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
-  takes = f"an integer >= 1, at most {_MAX_TRIALS}"
-  require(1 <= count <= _MAX_TRIALS, "num_trials", count, takes)
-  against = study.along_any_axis or FLAGS.against == "length"
-  require(against, "against", FLAGS.against, "length: this figure is along that alone")
-  takes = "another axis: the study chooses a value of this one"
-  require(FLAGS.against != study.chosen_from, "against", FLAGS.against, takes)
-  stop = running.start(card.made(study.output_dir, chosen))
-  console = running.console()
-  own = study.cells(chosen)
-  asked = [*study.probes, *(name for name in FLAGS.probes if name not in study.probes)]
-  probe = probes_lib.combined(asked, [cell.trial for cell in own], own_columns(own))
-  others = [
-    beside.read(path, study.settings, study.cells, chosen) for path in FLAGS.beside
-  ]
-  with running.opened() as directory:
-    whole, cells = chosen, own
+
+  records: Records
+  summary: dict[str, Any]
+  cells: Mapping[str, Cell]
+  probes: list[dict[str, Any]] | None
+
+
+class Asked:
+  """What a call asks for of a study; a `sepfx.studies.running.Asked`."""
+
+  def __init__(
+    self,
+    study: Study,
+    chosen: Chosen,
+    *,
+    probes: Sequence[str | Probe] = (),
+    keep_weights: bool = False,
+    paths: Sequence[str] = (),
+    against: str = "length",
+    trusted: Sequence[str] = (),
+    look: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+  ):
+    """Checks all that can be told before a directory is opened.
+
+    Args:
+      study: which.
+      chosen: its settings.
+      probes: measured of each trial when it has ended, beside the study's own.
+      keep_weights: whether weights are kept.
+      paths: directories of complete runs to summarise and draw together with this one.
+      against: the axis to draw along.
+      trusted: what of a user's own directories may name, see `classes.cells_of`.
+      look: the look of figures.
+
+    Raises:
+      InvalidSetting: for what cannot be asked for.
+    """
+    seed, count = chosen.one("seed"), chosen.one("num_trials")
+    require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
+    takes = f"an integer >= 1, at most {_MAX_TRIALS}"
+    require(1 <= count <= _MAX_TRIALS, "num_trials", count, takes)
+    takes = "length: this figure is along that alone"
+    require(study.along_any_axis or against == "length", "against", against, takes)
+    takes = "another axis: the study chooses a value of this one"
+    require(against != study.chosen_from, "against", against, takes)
+    self._study, self._chosen = study, chosen
+    self._keep_weights = study.keep_weights or keep_weights
+    self._paths, self._against, self._look = paths, against, look
+    self._trusted, self._is_probed = trusted, len(probes) > 0
+    self._own = study.cells(chosen)
+    every = [*study.probes, *(each for each in probes if each not in study.probes)]
+    trials = [cell.trial for cell in self._own]
+    self._probe = probes_lib.combined(every, trials, own_columns(self._own))
+    self._others = [
+      beside.read(path, study.settings, study.cells, trusted, chosen) for path in paths
+    ]
+
+  def request(self, stored: Mapping[str, Any] | None) -> Request:
+    """Returns what is asked of a directory: see `running.Asked`."""
+    study, chosen = self._study, self._chosen
+    whole, cells, own = chosen, self._own, self._own
     added: dict[str, Any] = {}
-    stored = json.loads(running.stored_settings(directory))
     if stored is not None:
-      whole, added = _taken_up(settings.from_stored(study.settings, stored), chosen)
-      cells = classes.cells_of(whole, study.cells, chosen)
+      there = settings.from_stored(study.settings, stored["settings"])
+      whole, added = merging.merged(there, chosen)
+      cells = classes.cells_of(whole, study.cells, self._trusted, chosen)
       own = study.cells(chosen, whole)
-      _check_budget(stored, whole, cells)
+      _check_budget(stored["settings"], whole, cells)
     nothing = Records(np.empty(0), (), {})
-    parts = [Part(nothing, cells, whole), *others]
-    beside.check(parts, FLAGS.beside, FLAGS.against, study.chosen_from, study.axes)
-    request = Request(
+    parts = [Part(nothing, cells, whole), *self._others]
+    beside.check(parts, self._paths, self._against, study.chosen_from, study.axes)
+    self._whole = whole
+    return Request(
       own=own,
       cells=cells,
       settings=whole.stored(),
       identity=merging.identity(whole),
-      seed=seed,
-      num_trials=count,
+      seed=chosen.one("seed"),
+      num_trials=chosen.one("num_trials"),
       added=added,
-      probe=probe,
-      keep_weights=study.keep_weights or FLAGS.keep_weights,
+      probe=self._probe,
+      keep_weights=self._keep_weights,
       notes=notes_of(cells),
     )
-    search = study.search(own, chosen)
-    if FLAGS.dry_run:
-      for part in dry_run.shown(request, directory, search, stop):
-        console.print(part)
-      return
 
-    def run_of(records: Records) -> Run:
-      everything = beside.together([Part(records, cells, whole), *others])
-      return Run(*everything, whole, FLAGS.against)
+  def search(self, request: Request) -> Search | None:
+    """What chooses among the trials: see `running.Asked`."""
+    return self._study.search(request.own, self._chosen)
 
-    def draw_unfinished(records: Records, of: int | None) -> None:
-      assert directory is not None
-      so_far = run_of(records)
-      figure = study.draw(so_far, study.summarise(so_far))
+  def write_unfinished(
+    self, directory: RunDirectory, request: Request, records: Records, of: int | None
+  ) -> None:
+    """Leaves a figure of what has been recorded so far: see `running.Asked`."""
+    so_far = self._run_of(request, records)
+    with self._look():
+      figure = self._study.draw(so_far, self._study.summarise(so_far))
       write_unfinished(directory, figure, len(records.all_curves), of)
 
-    records = running.recorded(request, directory, stop, draw_unfinished, search)
-    if records is None or directory is None:
-      return
-    complete = run_of(records)
-    summary = study.summarise(complete)
-    write_figure(directory, study.draw(complete, summary))
-    counts = numbers_of_parameters(complete.cells)
-    shown = [*study.table(summary), tables.parameters(complete.cells, counts)]
-    if FLAGS.probes:
-      means = summarise_probes(complete.records)
+  def leave(
+    self, directory: RunDirectory, request: Request, records: Records
+  ) -> Finished:
+    """Leaves figure, means of probes and summary of a complete run."""
+    complete = self._run_of(request, records)
+    summary = self._study.summarise(complete)
+    with self._look():
+      write_figure(directory, self._study.draw(complete, summary))
+    means = summarise_probes(complete.records) if self._is_probed else None
+    if means is not None:
       directory.write("probes.json", json.dumps(means, indent=2) + "\n")
-      shown += tables.probes(means)
-    summary = {**summary, "parameters": counts}
-    directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
-    digests.seal(directory)
-    for part in shown:
-      console.print(part)
-    console.print(f"figure: {directory.path / 'figure.png'}", soft_wrap=True)
+    summary = {**summary, "parameters": numbers_of_parameters(complete.cells)}
+    directory.write(SUMMARY, json.dumps(summary, indent=2) + "\n")
+    return Finished(complete.records, summary, complete.cells, means)
 
-
-def _taken_up(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
-  """`merging.merged`, with the directory in its message."""
-  try:
-    return merging.merged(there, here)
-  except InvalidSetting as error:
-    raise InvalidSetting("output_dir", FLAGS.output_dir, error.takes) from error
+  def _run_of(self, request: Request, records: Records) -> Run:
+    parts = [Part(records, request.cells, self._whole), *self._others]
+    return Run(*beside.together(parts), self._whole, self._against)
 
 
 def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None:
@@ -286,13 +311,3 @@ def _check_budget(stored: Mapping, whole: Chosen, cells: Sequence[Cell]) -> None
     if grown and any(cell.trial.run_to_end for cell in cells):
       takes = f"{stored[flag]}, as there: these trials run to the end of it"
       raise InvalidSetting(flag, whole.one(field.name), takes)
-
-
-def write_csv(directory: RunDirectory, name: str, rows: Sequence[Mapping]) -> None:
-  """Writes rows; what is None, or what a row does not have, is left empty."""
-  text = io.StringIO(newline="")
-  names = list(dict.fromkeys(name for row in rows for name in row))
-  writer = csv.DictWriter(text, names, lineterminator="\n")
-  writer.writeheader()
-  writer.writerows(rows)
-  directory.write(name, text.getvalue())

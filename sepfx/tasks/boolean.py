@@ -234,7 +234,7 @@ class SparseBoolean:
     digits = 2 ** np.arange(self.sparsity)[::-1]
     return jnp.asarray(table, int)[hidden @ digits]
 
-  def truth_table(self) -> Int[np.ndarray, 2 ** {self.sparsity}]:
+  def truth_table(self) -> Int[np.ndarray, "2**{self.sparsity}"]:
     """f on all inputs of its s bits, of which the first is the index's highest digit."""
     table = self.function.table(self.sparsity)
     if len(table) == 2**self.sparsity:

@@ -37,7 +37,7 @@ class Objective(NamedTuple):
 
 
 def prompt_errors(
-  predictions: Float[Array, n * axes], labels: Float[Array, n * axes]
+  predictions: Float[Array, "n *axes"], labels: Float[Array, "n *axes"]
 ) -> Float[Array, " n"]:
   """Squared error of each prompt, averaged over all axes but the first."""
   return jnp.mean((predictions - labels) ** 2, axis=tuple(range(1, labels.ndim)))

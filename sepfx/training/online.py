@@ -283,7 +283,7 @@ class OnlineTrial(Trial):
     state = state._replace(memory=reference)
     return self.record(state, loss, Losses(loss, ~decided))
 
-  def _look(self, state: State, sums: Float[Array, 2], read: Any) -> tuple[Any, Any]:
+  def _look(self, state: State, sums: Float[Array, "2"], read: Any) -> tuple[Any, Any]:
     """The loss that some prompts tell of, and whether it clears every open threshold.
 
     Args:

@@ -23,7 +23,7 @@ from sepfx.studies.study import Run
 from sepfx.tasks import SparseBoolean
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 BAD = {
   "boolean_sample_complexity": [

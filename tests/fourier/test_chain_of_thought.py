@@ -22,7 +22,7 @@ from sepfx.ensembles import Records, columns, table
 from sepfx.statistics.intervals import student_interval
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/chain_of_thought.cfg"
 
 

@@ -23,7 +23,7 @@ from sepfx.training import ERM
 from tests import small
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 KEY = jax.random.key(0)
 BITS = np.asarray(all_bits(6))
 SETS = np.array([[1, 0, 1, 0, 0, 1], [0, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0]], float)

@@ -35,7 +35,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.models import ReadOutTransformer, predict
 from sepfx.tasks.fourier import all_bits
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 QUIET = rich.console.Console(quiet=True)
 SETTINGS = Settings(
   length=7, degree=(1, 2), num_components=(2, 3), num_functions=2, tau=(0.3, 0.05),

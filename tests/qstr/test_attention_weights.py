@@ -12,7 +12,7 @@ import sepfx
 from experiments.qstr.query_key import block_statistics, draw_products
 from sepfx.models import query_key_products
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(*arguments):

@@ -15,13 +15,13 @@ from experiments.qstr.bounds.lower_bounds import blind_heads_floor, heads_floor
 from experiments.qstr.few_heads import study as few_heads
 from experiments.qstr.few_heads.heads import draw_heads, summarise_heads
 from sepfx import InvalidSetting
+from sepfx.commands import options, program
 from sepfx.ensembles import Records
-from sepfx.studies import study
 from sepfx.tasks import FewHeads
 from sepfx.training import Seeds
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/few_heads.cfg"
 SMALL = ("--length=7", "--sparsity=2", "--token_dim=3", "--width=20", "--batch_size=16",
          "--steps=20", "--check_every=10", "--num_test=100")  # fmt: skip
@@ -186,11 +186,11 @@ def test_constructed_heads_are_at_their_floor(heads):
 
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path, monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
   chosen = few_heads.STUDY.chosen([*SMALL, "--heads=1", "--num_trials=2"])
   with flagsaver.flagsaver():
     flags.FLAGS(["few_heads", "--quiet", f"--output_dir={tmp_path / 'run'}"])
-    study.run(few_heads.STUDY, chosen)
+    program.run(few_heads.STUDY, chosen)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["attention"] for cell in summary["cells"]] == ["separate", "full", "blind"]
   assert all(0 < cell["risk"] < 4 for cell in summary["cells"])

@@ -17,14 +17,14 @@ from experiments.qstr.first_layer import study as first_layer
 from experiments.qstr.first_layer.figure import draw_spans
 from experiments.qstr.first_layer.summary import floors, summarise_spans
 from sepfx import InvalidSetting, models, probes
+from sepfx.commands import options, program
 from sepfx.ensembles import Records
 from sepfx.models import TokensFirst
-from sepfx.studies import study
 from sepfx.training import Seeds
 from tests import small
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/first_layer.cfg"
 SMALL = ("--length=4", "--token_dim=3", "--num_test=300", "--steps=40",
          "--check_every=20", "--sample_sizes=3,8", "--num_trials=2")  # fmt: skip
@@ -263,11 +263,11 @@ def test_preset_says_what_it_is():
 
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path, monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
   chosen = first_layer.STUDY.chosen([*SMALL, "--models=tokens_first,dense_transformer"])
   with flagsaver.flagsaver():
     flags.FLAGS(["first_layer", "--quiet", f"--output_dir={tmp_path / 'run'}"])
-    study.run(first_layer.STUDY, chosen)
+    program.run(first_layer.STUDY, chosen)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["samples"] for cell in summary["cells"]] == [3, 8, 3, 8]
   assert all(0 < cell["risk"] < 5 for cell in summary["cells"])

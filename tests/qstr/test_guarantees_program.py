@@ -12,7 +12,7 @@ import pytest
 
 from experiments.qstr.norm_figures import crossings, draw_norms
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(*arguments):

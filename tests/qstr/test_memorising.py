@@ -13,8 +13,8 @@ from experiments.qstr.constructions.interpolation import interpolator, memory_no
 from experiments.qstr.memorising import study as memorising
 from experiments.qstr.memorising.memories import draw_memories, summarise_memories
 from sepfx import InvalidSetting
+from sepfx.commands import options, program
 from sepfx.ensembles import Records
-from sepfx.studies import study
 from sepfx.tasks import QSTR, Custom, PointwiseQSTR
 from tests.programs import ROOT, check_preset_says_what_it_is
 
@@ -162,11 +162,11 @@ def test_preset_says_what_it_is():
 
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path, monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
   chosen = memorising.STUDY.chosen([*SMALL])
   with flagsaver.flagsaver():
     flags.FLAGS(["memorising", "--quiet", f"--output_dir={tmp_path / 'run'}"])
-    study.run(memorising.STUDY, chosen)
+    program.run(memorising.STUDY, chosen)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["samples"] for cell in summary["cells"]] == [3, 20]
   assert all(cell["squared_norm"] > 0 for cell in summary["cells"])

@@ -16,14 +16,14 @@ from experiments.qstr.recurrent_width import study as recurrent_width
 from experiments.qstr.recurrent_width.figure import draw_widths
 from experiments.qstr.recurrent_width.summary import summarise_widths
 from sepfx import InvalidSetting, probes
+from sepfx.commands import options, program
 from sepfx.ensembles import Records
 from sepfx.models import GRU, LSTM, RNN, FeedForward
 from sepfx.models.recurrent import gru_cell, lstm_cell, relu_cell
-from sepfx.studies import study
 from tests import small
 from tests.programs import check_preset_says_what_it_is
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/recurrent_width.cfg"
 SMALL = ("--token_dim=2", "--batch_size=8", "--steps=20", "--check_every=10",
          "--num_test=60", "--lengths=3,4", "--units=2,3")  # fmt: skip
@@ -329,12 +329,12 @@ def test_preset_says_what_it_is():
 
 @pytest.mark.slow
 def test_the_program_end_to_end(tmp_path, monkeypatch):
-  monkeypatch.setattr(study.running.signal, "signal", lambda *_: None)
+  monkeypatch.setattr(options.signal, "signal", lambda *_: None)
   own = ("--models=relu_rnn,lstm", "--lengths=3", "--units=2", "--num_trials=2")
   chosen = recurrent_width.STUDY.chosen([*SMALL, *own])
   with flagsaver.flagsaver():
     flags.FLAGS(["recurrent_width", "--quiet", f"--output_dir={tmp_path / 'run'}"])
-    study.run(recurrent_width.STUDY, chosen)
+    program.run(recurrent_width.STUDY, chosen)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert len(summary["cells"]) == 4
   for cell in summary["cells"]:

@@ -14,7 +14,7 @@ from experiments.qstr.table_1.figure import draw_exponents
 from sepfx import InvalidSetting
 from sepfx.drawing import looks
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def entry(series, c, low, high, threshold=None, fraction=0.5, over=(4, 8, 12)):

@@ -16,6 +16,7 @@ import dataclasses
 from typing import get_args
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.studies import study
 from sepfx.studies.adaptive import Adaptive
@@ -114,4 +115,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

@@ -20,11 +20,10 @@ import jax.numpy as jnp
 import rich.progress
 from absl import flags
 
-from sepfx.commands import command_line
+from sepfx.commands import command_line, options
 from sepfx.commands.report import Report, given, leave
 from sepfx.errors import InvalidSetting, require
 from sepfx.probes.hessian import gradient_trace
-from sepfx.studies import running
 from sepfx.tasks import FourierSparse
 from sepfx.tasks.fourier import Spectrum
 
@@ -108,7 +107,7 @@ def report() -> Report:
     for k in _numbers("components")
   ]
   rows: list[dict[str, float]] = []
-  console = running.console()
+  console = options.console()
   bar = rich.progress.track(
     grid, "measuring", console=console, disable=not console.is_terminal
   )

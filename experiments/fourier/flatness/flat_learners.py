@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sepfx.commands import program
 from sepfx.ensembles import Cell
 from sepfx.probes.hessian import gradient_trace
 from sepfx.studies import study
@@ -102,4 +103,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

@@ -18,10 +18,9 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from sepfx.commands import command_line
+from sepfx.commands import command_line, options
 from sepfx.commands.report import Report, given, leave
 from sepfx.errors import InvalidSetting, require
-from sepfx.studies import running
 
 from .. import tables as fourier_tables
 from ..fourier_generalisation import study as fourier_generalisation
@@ -72,7 +71,7 @@ def measured(
 
 def report() -> Report:
   """Measures all trials of --runs."""
-  console = running.console()
+  console = options.console()
   rows: list[dict[str, Any]] = []
   spectra: list[dict[str, np.ndarray]] = []
   for path in FLAGS.runs:

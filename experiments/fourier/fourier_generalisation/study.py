@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sepfx import models
+from sepfx.commands import options, program
 from sepfx.ensembles import Cell
 from sepfx.errors import InvalidSetting, require
 from sepfx.studies import beside, study
@@ -117,7 +118,7 @@ def trained(
     InvalidSetting: if it is no complete run of this study, or weights are missing.
   """
   try:
-    part = beside.read(path, STUDY.settings, STUDY.cells)
+    part = beside.read(path, STUDY.settings, STUDY.cells, options.trusted())
   except InvalidSetting as error:
     raise InvalidSetting(flag, path, error.takes) from error
   records = part.records
@@ -131,4 +132,4 @@ def trained(
 
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

@@ -23,10 +23,9 @@ import numpy as np
 import rich.progress
 from absl import flags
 
-from sepfx.commands import command_line
+from sepfx.commands import command_line, options
 from sepfx.commands.report import Report, leave
 from sepfx.errors import InvalidSetting, require
-from sepfx.studies import running
 from sepfx.studies.parts import made_from
 from sepfx.studies.settings import define, from_flags, setting
 from sepfx.tasks import FourierSparse
@@ -124,7 +123,7 @@ def report() -> Report:
   chosen = from_flags(Settings, FLAGS)
   settings, _ = chosen.at({})
   try:
-    rows = tested(settings, running.console())
+    rows = tested(settings, options.console())
   except InvalidSetting as error:
     flag = chosen.flag_of(error.setting)
     raise InvalidSetting(flag, error.got, error.takes) from error

@@ -135,7 +135,7 @@ def model_case(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def _spectrum(model: nn.Module, params: Any, length: int) -> Float[Array, 2 ** {length}]:
+def _spectrum(model: nn.Module, params: Any, length: int) -> Float[Array, "2**{length}"]:
   return spectrum(functools.partial(predict, model, params), length)
 
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import rich.table
 
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.models import Transformer, evaluate
 from sepfx.studies import fixed_steps, study
@@ -139,4 +140,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

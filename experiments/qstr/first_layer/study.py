@@ -18,6 +18,7 @@ import rich.table
 from jaxtyping import Array, Float
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.studies import fixed_steps, study
 from sepfx.studies.parts import made_from, one_of, optimizer_from
@@ -138,4 +139,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

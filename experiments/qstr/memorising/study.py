@@ -24,6 +24,7 @@ import optax
 import rich.table
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.studies import fixed_steps, study
 from sepfx.studies.parts import made_from, optimizer_from
@@ -147,4 +148,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

@@ -15,6 +15,7 @@ from typing import Any
 import rich.table
 
 from sepfx import models
+from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.studies import fixed_steps, study
 from sepfx.studies.parts import made_from, one_of, optimizer_from
@@ -129,4 +130,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-  study.main(STUDY)
+  program.main(STUDY)

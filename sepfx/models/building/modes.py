@@ -2,7 +2,8 @@
 
 Flax's own convention is a flag such as `train`, passed to every call. Another one is that
 of this package's models, which draw where `apply` is given a key to draw from. Modules of
-`flax.nnx` have a mode of their own (`nnx_modules`). All are followed here. So a module needs no change to be trained.
+`flax.nnx` have a mode of their own (`nnx_modules`). All are followed here. So a module
+needs no change to be trained.
 """
 
 from __future__ import annotations

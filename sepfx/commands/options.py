@@ -1,0 +1,180 @@
+"""The flags that say how trials run, where, and how visibly: read here alone.
+
+None of them changes a result.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.console
+from absl import flags
+
+from sepfx import outlets, probes
+from sepfx.coordinator import hosts
+from sepfx.ensembles.programs import check_lanes
+from sepfx.errors import require
+from sepfx.studies.running import Options
+
+flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
+flags.DEFINE_integer("lanes", 0, "Trials that a device advances at once; 0 to choose.")
+flags.DEFINE_float(
+  "checkpoint_every_seconds", 300.0, "Time between two checkpoints of running trials."
+)
+flags.DEFINE_float(
+  "max_minutes",
+  None,
+  "Minutes after which the run stops, as SIGTERM stops it; the same command goes on.",
+)
+flags.DEFINE_list(
+  "probes",
+  [],
+  f"What is measured of each trial when it has ended: {', '.join(probes.NAMES)}, "
+  "risk:length=16 and the like, or package.module:function.",
+)
+flags.DEFINE_bool("keep_weights", False, "Keep each trial's weights, at its end.")
+flags.DEFINE_bool(
+  "dry_run", False, "Compile, time a few steps, say what a run would take; run nothing."
+)
+flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
+flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
+flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
+flags.DEFINE_bool(
+  "distributed", False, "Run as one of several processes that share output_dir."
+)
+flags.DEFINE_string(
+  "coordinator", None, "host:port of process 0, where JAX cannot find it by itself."
+)
+flags.DEFINE_integer("num_processes", None, "Processes, together with --coordinator.")
+flags.DEFINE_integer("process_id", None, "This one, from 0, with --coordinator.")
+flags.DEFINE_float(
+  "start_timeout", 300.0, "Seconds that the processes of a run wait for one another."
+)
+flags.DEFINE_list(
+  "beside",
+  [],
+  "Directories of complete runs to summarise and draw together with this one.",
+)
+flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
+flags.DEFINE_list(
+  "classes",
+  [],
+  "Own classes, or factories, that directories may name: package.module:Mixer. What "
+  "stands in a directory alone is not imported.",
+)
+
+FLAGS = flags.FLAGS
+
+# Width of tables that are written to a file or a pipe.
+_FILE_COLUMNS = 160
+
+
+class Stop:
+  """Whether SIGTERM, SIGINT or the time that a run may take has asked it to stop."""
+
+  def __init__(self, seconds: float = math.inf) -> None:
+    """Listens from now on.
+
+    Args:
+      seconds: after which it is as if a signal had come.
+    """
+    self._signalled = self._asked = False
+    self._end = time.monotonic() + seconds
+    for number in (signal.SIGTERM, signal.SIGINT):
+      signal.signal(number, self._on_signal)
+
+  @property
+  def requested(self) -> bool:
+    """Whether to stop."""
+    if not self._asked and time.monotonic() >= self._end:
+      self._asked = True
+      outlets.say(f"the time is up, stopping{_keeping()}")
+    return self._asked
+
+  def _on_signal(self, number: int, _: Any) -> None:
+    if self._signalled and number == signal.SIGINT:
+      outlets.say("\x1b[?25h")  # a progress bar hides the cursor
+      os._exit(128 + number)
+    self._signalled = self._asked = True
+    outlets.say(f"stopping{_keeping()} (Ctrl-C again ends at once)")
+
+
+def _keeping() -> str:
+  return "" if FLAGS.dry_run else ": keeping what is in progress"
+
+
+def start(card: Mapping[str, str]) -> Stop:
+  """Joins the other processes, if any, and listens to signals.
+
+  Before anything else of JAX; and signals after JAX, which takes SIGTERM for itself.
+
+  Args:
+    card: what has to be the same in all processes, each as text.
+
+  Raises:
+    InvalidSetting: for flags that do not go together, or differ between processes.
+    ConnectionError: if another process does not come.
+  """
+  cluster = ("coordinator", "num_processes", "process_id")
+  given = [name for name in cluster if getattr(FLAGS, name) is not None]
+  if given:
+    require(FLAGS.distributed, given[0], getattr(FLAGS, given[0]), "--distributed too")
+    missing = [name for name in cluster if name not in given]
+    require(
+      not missing,
+      given[0],
+      getattr(FLAGS, given[0]),
+      "--" + " and --".join(missing) + " too",
+    )
+    count, own = FLAGS.num_processes, FLAGS.process_id
+    require(count >= 1, "num_processes", count, "an integer >= 1")
+    require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
+  takes = "one process: not --distributed too"
+  require(not (FLAGS.dry_run and FLAGS.distributed), "dry_run", True, takes)
+  seconds = FLAGS.checkpoint_every_seconds
+  require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
+  minutes = FLAGS.max_minutes
+  proper = minutes is None or 0 < minutes < math.inf
+  require(proper, "max_minutes", minutes, "a positive number")
+  check_lanes(FLAGS.lanes)
+  timeout = FLAGS.start_timeout
+  require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
+  if FLAGS.distributed:
+    # It would print the stacks of all threads where the others' loss is put in words.
+    faulthandler.disable()
+    hosts.join(
+      FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, card, FLAGS.start_timeout
+    )
+  return Stop(math.inf if minutes is None else 60 * minutes)
+
+
+def console() -> rich.console.Console:
+  """Where an experiment prints; the primary process alone, and not if --quiet."""
+  quiet = FLAGS.quiet or not hosts.is_primary()
+  own = rich.console.Console(highlight=False, quiet=quiet)
+  if not own.is_terminal and "COLUMNS" not in os.environ:
+    own.width = _FILE_COLUMNS  # a file has room where a terminal may not
+  return own
+
+
+def trusted() -> Sequence[str]:
+  """What of a user's own directories may name."""
+  return FLAGS["classes"].value or ()  # also where flags have not been parsed
+
+
+def options(stop: Stop) -> Options:
+  """How trials are to run."""
+  return Options(
+    lanes=FLAGS.lanes,
+    checkpoint_seconds=FLAGS.checkpoint_every_seconds,
+    stopping=lambda: stop.requested,
+    console=console(),
+    tensorboard=FLAGS.tensorboard,
+    profile=FLAGS.profile,
+  )

@@ -1,0 +1,79 @@
+"""A study from Python: what its command runs, with settings in place of flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from sepfx import precision
+from sepfx.drawing import looks
+from sepfx.ensembles import Watcher
+from sepfx.measuring import calls
+from sepfx.studies import settings as settings_lib
+from sepfx.studies.study import Asked, Finished, Study
+from sepfx.training import Probe
+
+
+@precision.single()
+def run(
+  study: Study,
+  settings: Mapping[str, Any] | None = None,
+  *,
+  directory: str | os.PathLike,
+  probes: Iterable[str | Probe] = (),
+  keep_weights: bool = False,
+  beside: Sequence[str | os.PathLike] = (),
+  against: str = "length",
+  classes: Sequence[str] = (),
+  progress: bool = True,
+  lanes: int = 0,
+  devices: Sequence[jax.Device] | None = None,
+  watchers: Sequence[Watcher] = (),
+) -> Finished:
+  """Runs a study, in a directory that its command goes on with, and the other way round.
+
+  What is there is kept, also where the call leaves it out. Ctrl-C keeps what is in
+  progress; the same call goes on. A search that chooses among trials, for critical sample
+  sizes or the best of several learning rates, works as it does from the shell.
+
+  Args:
+    study: such as `sepfx.experiments.best_rate.STUDY`.
+    settings: by the names of the study's flags, one value or a sequence of several; also
+      of further fields of the task, the model, the protocol or the optimizer.
+    directory: where trials are recorded.
+    probes: what is measured of each trial when it has ended.
+    keep_weights: whether each trial's weights are kept.
+    beside: directories of complete runs to summarise and draw together with this one.
+    against: the numeric axis that figures are drawn along.
+    classes: names of own classes, or factories, that directories may name.
+    progress: whether to show how far it is.
+    lanes: lanes per device; 0 to choose.
+    devices: where to run; None for all of the default platform.
+    watchers: told of everything that happens.
+
+  Returns:
+    Records, summary and cells of all that stands in the directory. Its figure is there,
+    too.
+
+  Raises:
+    InvalidSetting: (a ValueError) for bad input, or a directory of something else, before
+      anything is compiled.
+    OSError: if something could not be recorded.
+  """
+  calls.check_directory(directory)
+  options = calls.options_of(lanes, devices, watchers, progress)
+  asked = Asked(
+    study,
+    settings_lib.from_values(study.settings, settings or {}),
+    probes=list(probes),
+    keep_weights=keep_weights,
+    paths=list(map(str, beside)),
+    against=against,
+    trusted=classes,
+    look=looks.look,
+  )
+  finished: Finished = calls.recorded(asked, directory, options)
+  return finished
