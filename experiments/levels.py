@@ -19,7 +19,7 @@ def levels_of(chosen: Chosen) -> list[Level]:
   fractions = chosen.one("uniform_fractions")
   return [
     *map(Level, chosen.one("thresholds")),
-    *(Level(value, of_reference=True) for value in fractions),
+    *(Level(value, of_uniform=True) for value in fractions),
   ]
 
 
@@ -42,7 +42,5 @@ def thresholds(settings: Any, test_task: Any) -> tuple[float, ...]:
   risk = reference_risk(test_task)
   takes = "nothing for a task in which uniform attention's risk is not known"
   require(not fractions or risk is not None, name, list(fractions), takes)
-  relative = [
-    Level(value, of_reference=True).threshold(risk or 0.0) for value in fractions
-  ]
+  relative = [Level(value, of_uniform=True).threshold(risk or 0.0) for value in fractions]
   return (*settings.thresholds, *relative)

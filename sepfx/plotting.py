@@ -163,7 +163,7 @@ def _levels(records: Records) -> list[Level]:
     levels = list(records.settings["thresholds"])
   else:
     levels, fractions = np.unique(records.table["threshold"])[::-1].tolist(), ()
-  return [*map(Level, levels), *(Level(value, of_reference=True) for value in fractions)]
+  return [*map(Level, levels), *(Level(value, of_uniform=True) for value in fractions)]
 
 
 def _checks(records: Records) -> Checks:

@@ -276,7 +276,7 @@ def test_levels_are_kept_apart():
     for length, by_threshold in samples.items()
     for threshold, n in by_threshold.items()
   ]
-  levels = [Level(0.375), Level(0.5, of_reference=True), Level(0.5)]
+  levels = [Level(0.375), Level(0.5, of_uniform=True), Level(0.5)]
   records = as_records(rows)
   summary = summary_of(records, levels)
   means = [[c["recorded"] for c in at_level(summary["cells"], level)] for level in levels]

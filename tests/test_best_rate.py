@@ -110,7 +110,7 @@ def test_what_any_learner_needs_is_drawn_against_other_axes():
   assert {e["information"] for e in unknown["best"]} == {None}
   count = len(own.table)
   checks = Checks(*(np.full(count, v) for v in (64, 64, 12_800)))
-  level, risk = Level(0.5, of_reference=True), np.full(count, 0.9)
+  level, risk = Level(0.5, of_uniform=True), np.full(count, 0.9)
   own = summarise_best(own, [level], checks, risk, unknowns=np.full(count, 30.0))
   np.testing.assert_allclose([e["information"] for e in own["best"]], 16.5)
 

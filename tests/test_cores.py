@@ -8,6 +8,7 @@ import rich.console
 
 from sepfx import cores
 from sepfx.commands import command_line
+from sepfx.measuring import calls
 
 QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 

@@ -156,7 +156,7 @@ def test_legend_and_labels_do_not_cover_data(tmp_path, style, width):
 
 
 def test_many_levels_stand_in_rows():
-  levels = [*ONE_LEVEL, *(Level(k / 8, of_reference=True) for k in (2, 3, 4, 5))]
+  levels = [*ONE_LEVEL, *(Level(k / 8, of_uniform=True) for k in (2, 3, 4, 5))]
   first = records_of(["reached"] * 3)
   rows = [
     (*row[:4], level.threshold(risk), *row[5:])

@@ -311,7 +311,10 @@ def test_bad_input_is_refused_in_the_words_of_the_call(tmp_path, settings, messa
   [
     ({"seed": 1}, r"differs in seed \(there 0, here 1\)"),
     ({"task_draw": "shared"}, "differs in task_draw"),
-    ({"axes": {"learning_rate": [1e-3]}}, r"it has other axes \(there \[\], here"),
+    (
+      {"axes": {"learning_rate": [1e-3]}},
+      r"differs in the names of axes \(there \[\], here",
+    ),
   ],
 )
 def test_directory_of_another_call_is_refused(tmp_path, settings, message):
@@ -367,7 +370,7 @@ def test_figure_of_first_passages():
 
 
 @pytest.mark.slow
-def test_figure_of_shares_of_reference_attentions_loss(tmp_path):
+def test_figure_of_shares_of_uniform_attentions_loss(tmp_path):
   programs.complete(
     tmp_path / "run", f"--models={MODEL}", "--lengths=3,4", "--num_trials=2",
     "--check_every=5", "--max_samples=8000", "--thresholds=0.9",

@@ -188,7 +188,7 @@ def test_tables_stand_along_the_axis_of_the_figure():
   summary = {
     "against": "learning_rate",
     "error": "mean squared error",
-    "levels": [{"value": 0.7, "of_reference": False}],
+    "levels": [{"value": 0.7, "of_uniform": False}],
     "cells": [
       {**level, **cell, "learning_rate": 3e-3, "mean": 100.0},
       {**level, **cell, "learning_rate": 1e-3, "mean": 2000.0, "reached": 1},

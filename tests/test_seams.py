@@ -30,6 +30,7 @@ REGISTERED = {
   *(name for names in models.NAMES.values() for name in names),
   "qstr",
   "simple_qstr",
+  "of_uniform",
   "uniform_attention_risk",
   "uniform_fractions",
   "uniform attention",
@@ -110,8 +111,8 @@ LAYERS = (
   ("statistics", "records"),
   ("drawing", "watching"),
   ("plotting",),
-  ("summaries", "studies", "measuring"),
-  ("commands",),
+  ("summaries", "studies"),
+  ("commands", "measuring"),
 )
 
 

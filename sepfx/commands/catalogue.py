@@ -56,6 +56,9 @@ def studies(package: str) -> dict[str, Entry]:
 
 def command_of(module: str) -> str:
   """The command of a study's module, such as "sample-complexity"."""
+  for point in importlib.metadata.entry_points(group=GROUP):
+    if point.module == module:
+      return point.name.replace("_", "-")
   parent, _, name = module.rpartition(".")
   if name == _IN_FOLDER and parent:
     name = parent.rpartition(".")[2]

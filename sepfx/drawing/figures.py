@@ -108,7 +108,7 @@ def sample_complexity(
       own_cells = [cell for cell in cells if cell["series"] == name]
       _draw_trials(figure, axis, own, own_cells, against, shift, style)
       line_with_intervals(figure, axis, own_cells, against, shift, style)
-      if not level.of_reference:
+      if not level.of_uniform:
         _draw_published(axis, published.get((name, level.value), ()), style)
     _finish_counts(axis, places, against, logarithmic, f"test {error} below {level}")
   looks.fit_labels(figure)
@@ -278,7 +278,7 @@ def _draw_losses(
         markersize=looks.points(4), color=style["color"], markeredgewidth=0,
       )  # fmt: skip
   axis.set_xscale("log")
-  absolute = [level.value for level in levels if not level.of_reference]
+  absolute = [level.value for level in levels if not level.of_uniform]
   name = "threshold\n" if len(absolute) == 1 else ""  # room for one line each
   lines = [(threshold, f"{name}{threshold:g}", "-") for threshold in absolute]
   for risk in np.unique(reference_risk[at][~np.isnan(reference_risk[at])]).tolist():

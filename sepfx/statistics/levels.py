@@ -17,11 +17,11 @@ class Level(NamedTuple):
 
   Attributes:
     value: the test loss tau, or the fraction.
-    of_reference: whether it is a fraction of the reference's risk.
+    of_uniform: whether it is a fraction of the reference's risk.
   """
 
   value: float
-  of_reference: bool = False
+  of_uniform: bool = False
 
   def threshold(self, reference_risk: float) -> float:
     """Returns tau.
@@ -29,13 +29,13 @@ class Level(NamedTuple):
     Args:
       reference_risk: the reference's, on the test prompts; needed for a fraction.
     """
-    return self.value * reference_risk if self.of_reference else self.value
+    return self.value * reference_risk if self.of_uniform else self.value
 
   @property
   def named(self) -> dict[str, float | None]:
     """How entries of a summary say it: the one is the value, the other None."""
-    fraction = self.value if self.of_reference else None
-    return {"threshold": None if self.of_reference else self.value, "fraction": fraction}
+    fraction = self.value if self.of_uniform else None
+    return {"threshold": None if self.of_uniform else self.value, "fraction": fraction}
 
   def __str__(self) -> str:
-    return f"{self.value:g}" + (f" of {REFERENCE}'s" if self.of_reference else "")
+    return f"{self.value:g}" + (f" of {REFERENCE}'s" if self.of_uniform else "")

@@ -215,7 +215,7 @@ def of_level(records: Records, level: Level, reference_risk: np.ndarray) -> np.n
 
 def at_level(entries: Sequence[dict], level: Level) -> list[dict]:
   """Returns which of a summary's `cells` or `exponents` belong to a level."""
-  if level.of_reference:
+  if level.of_uniform:
     return [entry for entry in entries if entry["fraction"] == level.value]
   absolute = [entry for entry in entries if entry["fraction"] is None]
   return [entry for entry in absolute if entry["threshold"] == level.value]

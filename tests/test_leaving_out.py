@@ -1,0 +1,104 @@
+"""A call of `measure` that leaves out what stands in its directory keeps it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import sepfx
+from sepfx import InvalidSetting
+from sepfx.tasks import QSTR
+from tests import small
+
+PROTOCOL = sepfx.Online(
+  thresholds=(0.7,), batch_size=8, check_every=1, num_test=50, max_samples=40
+)
+ONE, TWO = small.Linear(name="one"), small.Linear(name="two")
+RATES = {"learning_rate": [1e-2, 1e-3]}
+
+
+def measured(directory, models, lengths, axes=RATES, protocol=PROTOCOL, **options):
+  task = QSTR(token_dim=2, codes="distinct")
+  return sepfx.measure(
+    task, models, lengths, protocol, axes=axes, num_trials=2, progress=False,
+    directory=directory, **options,
+  )  # fmt: skip
+
+
+def content(path):
+  """What a directory has of its trials: config.json tells of each start, too."""
+  config = json.loads((path / "config.json").read_text())
+  del config["starts"]
+  names = ("trials.csv", "probes.csv", "summary.json")
+  return config, {name: (path / name).read_bytes() for name in names}
+
+
+def test_calls_one_after_another_leave_what_one_call_does(tmp_path):
+  """Whoever asks for the models one by one gets them one by one."""
+  options = {"probes": "norms", "keep_weights": True}
+  first = measured(tmp_path / "parts", ONE, 3, **options)
+  second = measured(tmp_path / "parts", TWO, [2, 3], **options)
+  measured(tmp_path / "parts", ONE, [2], **options)
+  whole = measured(tmp_path / "whole", [ONE, TWO], [2, 3], **options)
+  assert content(tmp_path / "parts") == content(tmp_path / "whole")
+  assert sorted(set(second.table["length"].tolist())) == [2, 3]
+  for found in (first, second):
+    model = set(found.table["model"])
+    assert len(model) == 1
+    assert len(found.all_curves) == len(found.table) == len(found.probes)
+    assert {found.name_of(row) for row in found.probes} == set(found.models)
+    for row in found.table:
+      assert row in whole.table
+      name = found.name_of(row)
+      np.testing.assert_array_equal(found.all_curves[name], whole.all_curves[name])
+      own, same = found.models[name], whole.models[name]
+      np.testing.assert_array_equal(
+        own.params["Dense_0"]["kernel"],
+        same.params["Dense_0"]["kernel"],
+      )
+  loaded = sepfx.load(tmp_path / "parts", classes=[small.Linear])
+  assert loaded.complete
+  np.testing.assert_array_equal(loaded.table, whole.table)
+
+
+def test_values_of_an_axis_are_kept(tmp_path):
+  measured(tmp_path, ONE, 3)
+  found = measured(tmp_path, ONE, 3, {"learning_rate": [3e-3]})
+  assert set(found.table["learning_rate"]) == {3e-3}
+  assert set(sepfx.load(tmp_path).table["learning_rate"]) == {1e-2, 1e-3, 3e-3}
+
+
+def test_an_axis_has_text_when_a_value_is_none(tmp_path):
+  measured(tmp_path, ONE, 3, {"l2": [0.1, 0.2]})
+  measured(tmp_path, ONE, 3, {"l2": [None, 0.1]})
+  found = measured(tmp_path, ONE, 3, {"l2": [0.2]})
+  assert set(found.table["l2"]) == {"0.2"}
+  assert set(sepfx.load(tmp_path).table["l2"]) == {"0.1", "0.2", "None"}
+
+
+def test_a_damaged_row_of_what_is_left_out_is_refused(tmp_path):
+  measured(tmp_path, ONE, 3)
+  rows = (tmp_path / "trials.csv").read_text()
+  changed = rows.replace(",censored", ",reached")
+  assert changed != rows
+  (tmp_path / "trials.csv").write_text(changed)
+  (tmp_path / "digests.json").unlink()
+  with pytest.raises(InvalidSetting, match=r"what follows from the trial's curve"):
+    measured(tmp_path, TWO, 3)
+
+
+def test_a_larger_budget_is_of_all_that_stands_there(tmp_path):
+  measured(tmp_path, ONE, [2, 3])
+  longer = dataclasses.replace(PROTOCOL, max_samples=80)
+  with pytest.raises(
+    InvalidSetting, match=r"max_samples: .* without all of its models and lengths"
+  ):
+    measured(tmp_path, TWO, 3, protocol=longer)
+  measured(tmp_path, [ONE, TWO], [2, 3], protocol=longer)
+
+
+def test_another_model_of_the_same_name_is_refused(tmp_path):
+  measured(tmp_path, small.Linear(name="own"), 3)
+  with pytest.raises(InvalidSetting, match=r"differs in models\.own"):
+    measured(tmp_path, sepfx.models.FeedForward((3,), name="own"), 3)
