@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from sepfx.ensembles import Cell, Result, Watcher, run
-from sepfx.ensembles.programs import Programs
+from sepfx.ensembles.compiling import Programs
 from sepfx.errors import Interrupted
 
 

@@ -24,7 +24,7 @@ from absl import app, flags
 from sepfx import models
 from sepfx.commands.command_line import prepare_jax
 from sepfx.ensembles import Cell, Watcher, grid, keys, run
-from sepfx.ensembles.programs import Programs
+from sepfx.ensembles.compiling import Programs
 from sepfx.probes import norms
 from sepfx.tasks import QSTR
 from sepfx.training import ERM, Online, Probe, Seeds, Trial, with_setting

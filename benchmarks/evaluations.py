@@ -22,7 +22,7 @@ from absl import app, flags
 
 from sepfx import models, precision
 from sepfx.ensembles import Cell
-from sepfx.ensembles.lanes import group_size
+from sepfx.ensembles.advance import group_size
 from sepfx.tasks import QSTR
 from sepfx.training import Online, OnlineTrial, State, World, select
 from sepfx.training.online import CHUNK, GLANCE, PART

@@ -47,7 +47,7 @@ from absl import app, flags
 
 from sepfx.errors import InvalidSetting
 from sepfx.records import digests
-from sepfx.records.run_directory import CONFIG, read_config
+from sepfx.records.config import CONFIG, read_config
 
 # Tiny, each with all files that a run may leave; a checkpoint at every dispatch.
 _EVERY = (

@@ -27,8 +27,8 @@ from experiments.boolean import parity
 from sepfx import precision
 from sepfx.commands import program
 from sepfx.ensembles import Cell, widths
-from sepfx.ensembles.compiling import Compilations
-from sepfx.ensembles.programs import Compiler, Queue, jobs_of
+from sepfx.ensembles.compiling import Compilations, Compiler
+from sepfx.ensembles.programs import Queue, jobs_of
 from sepfx.records import load
 
 Enough = Callable[[Clock], bool]

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.qstr.constructions.retrieval import retrieval_transformer
 from sepfx import precision
-from sepfx.ensembles import Cell, Watcher, programs, run
+from sepfx.ensembles import Cell, Watcher, compiling, run
 from sepfx.errors import Interrupted
 from sepfx.models import GRU, FeedForward, Transformer
 from sepfx.records.checkpoints import Checkpoints
@@ -174,7 +174,7 @@ def attempt():
     return {result.trial: result for result in ended}
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(programs, "_are_mapped", lambda devices: False)
+    patch.setattr(compiling, "_are_mapped", lambda devices: False)
     yield results
 
 

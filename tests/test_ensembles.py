@@ -15,8 +15,8 @@ import pytest
 from sepfx import InvalidSetting, measure
 from sepfx.coordinator import hosts
 from sepfx.ensembles import Lanes, Watcher, compiling, grid, leaves_of, programs, run
+from sepfx.ensembles.advance import CONTINUE, RESUME, START
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import CONTINUE, RESUME, START
 from sepfx.errors import OutOfMemory
 from sepfx.models import GRU
 from sepfx.tasks import QSTR, shared
@@ -199,7 +199,7 @@ def test_lanes_are_halved_until_memory_suffices(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
       return super().advance(*arguments)
 
-  monkeypatch.setattr(programs, "Lanes", Tight)
+  monkeypatch.setattr(compiling, "Lanes", Tight)
   with pytest.warns(UserWarning, match="out of memory with . lanes per device: going on"):
     found = results(cell, num_trials=5, lanes=8, devices=one_device)
   assert made == [8, 4, 2]
@@ -216,7 +216,7 @@ def test_lanes_are_halved_until_memory_suffices(monkeypatch):
   ids=["device", "host"],
 )
 def test_what_does_not_fit_is_named(monkeypatch, when, error):
-  class Full(programs.Lanes):
+  class Full(compiling.Lanes):
     def __init__(self, *arguments, **keywords):
       if when == "compiling":
         raise error
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_named(monkeypatch, when, error):
     def advance(self, *arguments):
       raise error
 
-  monkeypatch.setattr(programs, "Lanes", Full)
+  monkeypatch.setattr(compiling, "Lanes", Full)
   message = r"out of memory: m length=3 with 1 lane per device \(.*3 GiB\)"
   with pytest.raises(OutOfMemory, match=message):
     results(cell_of(small.Linear(), "m"), num_trials=2, lanes=1)

@@ -15,7 +15,7 @@ import sepfx
 from experiments.sample_complexity import STUDY
 from sepfx import InvalidSetting
 from sepfx.commands import options, program
-from sepfx.ensembles import Watcher, programs
+from sepfx.ensembles import Watcher, compiling
 from sepfx.errors import Interrupted
 from sepfx.records import trial_files
 from sepfx.records.trial_files import Contradiction
@@ -267,7 +267,7 @@ def test_rates_in_one_program(tmp_path, monkeypatch):
   """Done when 2: one program for each structure, as many steps as in separate runs."""
   compiled, steps = [], []
 
-  class Counting(programs.Lanes):
+  class Counting(compiling.Lanes):
     def __init__(self, *arguments, **settings):
       compiled.append(arguments[0])
       super().__init__(*arguments, **settings)
@@ -276,7 +276,7 @@ def test_rates_in_one_program(tmp_path, monkeypatch):
     def advanced(self, cells, taken):
       steps.append(int(taken.sum()))
 
-  monkeypatch.setattr(programs, "Lanes", Counting)
+  monkeypatch.setattr(compiling, "Lanes", Counting)
   rates = [0.003, 0.005, 0.01, 0.02, 0.03]
   protocol = sepfx.Online(
     thresholds=(0.8,), batch_size=16, check_every=2, num_test=200, max_samples=1600

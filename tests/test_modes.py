@@ -18,8 +18,8 @@ from sepfx.measuring import measurement
 from sepfx.models import DenseFirst, OnBits
 from sepfx.models.building import modes
 from sepfx.records import weights
+from sepfx.records.beginning import begun
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trial_files import begun
 from sepfx.tasks import QSTR
 from tests import small
 

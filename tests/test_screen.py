@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sepfx.ensembles import Cell, Lanes, leaves_of
-from sepfx.ensembles import lanes as lanes_lib
-from sepfx.ensembles.lanes import START
+from sepfx.ensembles import Cell, Lanes, advance, leaves_of
+from sepfx.ensembles.advance import START
 from sepfx.tasks import QSTR
 from sepfx.training import Online, online
 from tests import small
@@ -160,7 +159,7 @@ def test_a_trial_with_an_evaluation_of_its_own_does_not_glance():
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 def test_batched_lanes_have_the_passages_of_trials_that_read_all(monkeypatch, groups):
   """Six of them, of which some glance and some read all at the same check."""
-  monkeypatch.setattr(lanes_lib, "_GROUPS", groups)
+  monkeypatch.setattr(advance, "_GROUPS", groups)
   monkeypatch.setattr(online, "GLANCE", 130)
   cell = Cell(small.TRIAL)
   seeds = cell.seeds(5, 6)

@@ -19,8 +19,8 @@ import sepfx
 from sepfx.ensembles import grid
 from sepfx.errors import InvalidSetting
 from sepfx.provenance import origins, sources, syntax
+from sepfx.records.beginning import begun
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trial_files import begun
 from sepfx.tasks import QSTR
 from sepfx.training import Online
 

@@ -21,8 +21,9 @@ from sepfx.errors import InvalidSetting
 from sepfx.models import FeedForward
 from sepfx.records import digests, run_directory, stored_trials, weights
 from sepfx.records import trial_files as trial_files_module
+from sepfx.records.beginning import begun
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trial_files import TrialFiles, begun
+from sepfx.records.trial_files import TrialFiles
 from sepfx.training import Passage
 from tests import small
 

@@ -17,6 +17,7 @@ from sepfx.commands import options, program
 from sepfx.ensembles import (
   Cell,
   Watcher,
+  compiling,
   programs,
   rehearsal,
   rehearse,
@@ -25,7 +26,6 @@ from sepfx.ensembles import (
   widths,
 )
 from sepfx.ensembles.operations import loss_operations, operations_of
-from sepfx.records import trial_files
 from sepfx.records.run_directory import RunDirectory
 from sepfx.studies import running
 from tests import small
@@ -41,7 +41,7 @@ LINEAR = small.with_protocol(
 @pytest.fixture
 def batched(monkeypatch):
   """Lanes are batched, as on an accelerator; the rule says eight of them."""
-  monkeypatch.setattr(programs, "_are_mapped", lambda devices: False)
+  monkeypatch.setattr(compiling, "_are_mapped", lambda devices: False)
   monkeypatch.setattr(widths, "by_rule", lambda operations: 8)
 
 
@@ -125,7 +125,7 @@ def test_the_projects_own_table_can_be_read():
     assert kind.startswith(("gpu:", "tpu:"))
     for row in rows:
       assert set(row) == {"what", "operations", "parameters", "lanes"}
-      assert 1 <= row["lanes"] <= programs.MAX_LANES
+      assert 1 <= row["lanes"] <= compiling.MAX_LANES
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
       self.lanes_per_device = lanes_per_device
       self.bytes_per_device = 10 * lanes_per_device
 
-  monkeypatch.setattr(programs, "Lanes", Program)
+  monkeypatch.setattr(compiling, "Lanes", Program)
   monkeypatch.setattr(widths, "by_rule", lambda operations: 256)
   cells = [Cell(LINEAR), Cell(small.with_protocol(LINEAR, l2=0.5), {"l2": 0.5})]
   jobs = programs.jobs_of(cells, 0, 1, ())
   before = programs.by_structure(cells, jobs, {cells[1].name: 128, "gone": 3})
   devices = [Accelerator()]
-  assert programs.Compiler(devices, 0)(cells[0]).lanes_per_device == 16
+  assert compiling.Compiler(devices, 0)(cells[0]).lanes_per_device == 16
   assert made == [256, 16]
   made.clear()
   assert jax.tree.structure(cells[0].trial) not in before  # None is no leaf
@@ -210,9 +210,9 @@ def test_what_trials_ran_with_is_chosen_again(monkeypatch):
     (0, cells[0], 16),
     (64, cells[1], 64),
   ):
-    compiler = programs.Compiler(devices, lanes, before=before)
+    compiler = compiling.Compiler(devices, lanes, before=before)
     assert compiler(cell).lanes_per_device == expected
-  compiler = programs.Compiler(devices, 0, before=before)
+  compiler = compiling.Compiler(devices, 0, before=before)
   with pytest.warns(UserWarning, match="going on with 32"):
     compiler.narrow(64, MemoryError(), cells)
   assert compiler(cells[1]).lanes_per_device == 32
@@ -282,7 +282,7 @@ def test_a_study_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
 def test_records_are_told_how_wide_a_program_is(tmp_path):
   cell = Cell(LINEAR)
   with RunDirectory(tmp_path) as directory:
-    files = trial_files.begun(directory, {}, [cell])
+    files = beginning.begun(directory, {}, [cell])
     files.batched([cell], KIND, 8)
     assert files.widths() == {cell.name: 8}
   assert RunDirectory(tmp_path).lanes(KIND) == {cell.name: 8}

@@ -17,7 +17,7 @@ from sepfx.commands import catalogue, help, presets
 from sepfx.coordinator import hosts
 from sepfx.coordinator.lifeline import GOES_ON
 from sepfx.drawing import looks
-from sepfx.ensembles.programs import ran_out
+from sepfx.ensembles.compiling import ran_out
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory, UnknownSetting
 from sepfx.records.trial_files import Contradiction
 

@@ -16,7 +16,8 @@ from sepfx.commands.rehearsing import Progress, stoppable
 from sepfx.ensembles import Cell, rehearse
 from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.records import own_code
-from sepfx.records.run_directory import CONFIG, RunDirectory
+from sepfx.records.config import CONFIG
+from sepfx.records.run_directory import RunDirectory
 from sepfx.records.trial_files import TrialFiles
 from sepfx.studies import running
 from sepfx.studies.requests import Request, Search, planned

@@ -18,7 +18,7 @@ from absl import flags
 
 from sepfx import outlets, probes
 from sepfx.coordinator import hosts
-from sepfx.ensembles.programs import check_lanes
+from sepfx.ensembles.compiling import check_lanes
 from sepfx.errors import require
 from sepfx.studies.running import Options
 

@@ -23,17 +23,20 @@ import jax
 from sepfx import precision
 from sepfx.coordinator import hosts
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.compiling import Compilations, number_of_workers
+from sepfx.ensembles.compiling import (
+  Compilations,
+  Compiler,
+  Programs,
+  check_lanes,
+  number_of_workers,
+)
 from sepfx.ensembles.prober import Prober
 from sepfx.ensembles.programs import (
-  Compiler,
   Dispatched,
   Job,
   OpenProgram,
-  Programs,
   Queue,
   by_structure,
-  check_lanes,
   jobs_of,
 )
 from sepfx.ensembles.results import Result

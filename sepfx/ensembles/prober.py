@@ -13,7 +13,8 @@ import numpy as np
 
 from sepfx import precision
 from sepfx.ensembles import keys
-from sepfx.ensembles.lanes import KeyData, Leaves
+from sepfx.ensembles.advance import Leaves
+from sepfx.ensembles.lanes import KeyData
 from sepfx.ensembles.programs import Job
 from sepfx.ensembles.results import Result
 from sepfx.training import Probe, Seeds, probe_key

@@ -1,12 +1,10 @@
-"""Compiled programs and the trials in their lanes: one for each structure of trials."""
+"""The trials of one structure: those that wait, and those in a running program."""
 
 from __future__ import annotations
 
-import math
 import time
-import warnings
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
@@ -15,44 +13,18 @@ import numpy as np
 
 from sepfx import precision
 from sepfx.coordinator import hosts
-from sepfx.ensembles import widths
+from sepfx.ensembles.advance import CONTINUE, RESUME, START, Leaves
 from sepfx.ensembles.cells import Cell
-from sepfx.ensembles.lanes import (
-  CONTINUE,
-  RESUME,
-  START,
-  KeyData,
-  Lanes,
-  Leaves,
-  leaves_of,
-)
+from sepfx.ensembles.lanes import KeyData, Lanes, leaves_of
 from sepfx.ensembles.results import Result, trial_name
 from sepfx.ensembles.watchers import InProgress, TrialOf
-from sepfx.errors import OutOfMemory, require
-from sepfx.provenance.environment import kind_of
-from sepfx.training import Report, State, Trial
+from sepfx.training import Report, State
 
-# Lanes per device at most. It is what a run is asked for, never lowered to the trials at
-# hand: under vmap the width decides a program's last digits. Wider programs gain nothing
-# on any device, and their arrays are made on the host first.
-MAX_LANES = 4096
-# Share of a device's memory that one program may take: one runs, one may run beside it.
-_MEMORY_SHARE = 0.3
 # The number of a dispatch's steps is steered towards this share of a trial's whole
 # time, within these bounds in seconds. A trial that ends leaves its lane idle until the
 # dispatch is over; on the other hand each dispatch costs some milliseconds.
 _DISPATCH_SHARE = 0.05
 _DISPATCH_SECONDS = (0.05, 1.0)
-
-# Compiled programs by the structure of their trials.
-Programs = MutableMapping[Any, Lanes]
-
-
-def check_lanes(lanes: int) -> None:
-  """Raises `InvalidSetting` unless it is a number of lanes per device, or 0 to choose."""
-  takes = f"an integer from 1 to {MAX_LANES}, or 0 to choose"
-  require(isinstance(lanes, int), "lanes", lanes, takes)
-  require(0 <= lanes <= MAX_LANES, "lanes", lanes, takes)
 
 
 class Job(NamedTuple):
@@ -140,124 +112,6 @@ class Queue:
     if self.parked:
       states = jax.tree.map(lambda *rows: np.stack(rows), *self.parked.values())
       yield InProgress(list(self.parked), states)
-
-
-class Compiler:
-  """Compiles a queue's program, with as many lanes as are asked for and fit.
-
-  Attributes:
-    devices: where its programs run.
-    mapped: whether lanes are advanced one after another: on CPUs.
-    kind: of the devices.
-  """
-
-  def __init__(
-    self,
-    devices: Sequence[jax.Device],
-    lanes: int,
-    programs: Programs | None = None,
-    before: Mapping[Any, int] | None = None,
-  ):
-    """Compiles nothing yet.
-
-    Args:
-      devices: where its programs run, all of one kind.
-      lanes: per device, of every program; 0 to choose.
-      programs: as in `run`.
-      before: lanes per device that trials have run with, by their structure: what is
-        chosen for them again.
-    """
-    self.devices = devices
-    self._programs = programs
-    self.mapped = _are_mapped(devices)
-    self.kind = kind_of(devices[0])
-    self._asked, self._before = lanes, before or {}
-    self._most = MAX_LANES
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    memory = own[0].memory_stats() or {}
-    self._memory = _MEMORY_SHARE * memory.get("bytes_limit", math.inf)
-
-  def __call__(self, cell: Cell) -> Lanes:
-    """Returns the program for trials like this cell's.
-
-    Raises:
-      OutOfMemory: if it does not fit.
-    """
-    if self._programs is None:
-      return self._compile(cell)
-    structure = jax.tree.structure(cell.trial)
-    program = self._programs.get(structure)
-    if program is None:
-      program = self._compile(cell)
-    if program.lanes_per_device <= self._most:  # else `narrow` was called meanwhile
-      self._programs[structure] = program
-    return program
-
-  def _compile(self, cell: Cell) -> Lanes:
-    given = self._asked or self._before.get(jax.tree.structure(cell.trial), 0)
-    memory = math.inf if given else self._memory
-    width = min(given or self._chosen(cell.trial), self._most)
-    while True:
-      try:
-        program = Lanes(cell.trial, self.devices, width, mapped=self.mapped)
-      except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        width = _narrower(width, error, [cell])
-        continue
-      if program.bytes_per_device <= memory or width == 1:
-        return program
-      # As many as should fit, a power of two as before.
-      share = memory / program.bytes_per_device
-      del program  # its lanes' memory, before narrower ones are made
-      width = min(width // 2, 2 ** math.floor(math.log2(max(width * share, 1))))
-
-  def _chosen(self, trial: Trial) -> int:
-    return 1 if self.mapped else widths.width(trial, self.kind)
-
-  def narrow(self, width: int, error: Exception, cells: Sequence[Cell]) -> None:
-    """After this error with `width` lanes, compiles with half as many at most.
-
-    Args:
-      width: lanes per device.
-      error: any, of JAX or of memory.
-      cells: one of each program that ran.
-
-    Raises:
-      OutOfMemory: if fewer lanes cannot help.
-    """
-    self._most = _narrower(width, error, cells)
-    if self._programs is not None:
-      self._programs.clear()
-
-
-def _are_mapped(devices: Sequence[jax.Device]) -> bool:
-  """Whether lanes are advanced one after another: where a core is a device."""
-  return devices[0].platform == "cpu"
-
-
-def _narrower(width: int, error: Exception, cells: Sequence[Cell]) -> int:
-  """Half as many lanes.
-
-  Raises `OutOfMemory` if fewer lanes cannot help, and any error that is not of memory.
-  """
-  if not ran_out(error):
-    raise error
-  # Processes do not run out at the same time, so they would halve at different times.
-  if width == 1 or jax.process_count() > 1:
-    what = ", and beside it ".join(cell.words for cell in cells)
-    lanes = f"{width} lane{'s' if width > 1 else ''} per device"
-    (reason, *_) = str(error).splitlines() or [type(error).__name__]
-    raise OutOfMemory(f"out of memory: {what} with {lanes} ({reason})") from error
-  warnings.warn(
-    f"out of memory with {width} lanes per device: going on with {width // 2}",
-    stacklevel=2,
-  )
-  return width // 2
-
-
-def ran_out(error: BaseException) -> bool:
-  """Whether an error says that a device or the host is out of memory."""
-  of_jax = isinstance(error, jax.errors.JaxRuntimeError)
-  return isinstance(error, MemoryError) or (of_jax and "RESOURCE_EXHAUSTED" in str(error))
 
 
 class Dispatched(NamedTuple):

@@ -12,16 +12,10 @@ import numpy as np
 
 from sepfx import precision
 from sepfx.ensembles.cells import Cell
+from sepfx.ensembles.compiling import Compiler
 from sepfx.ensembles.forecast import makespan
 from sepfx.ensembles.lanes import Lanes
-from sepfx.ensembles.programs import (
-  Compiler,
-  Job,
-  OpenProgram,
-  Queue,
-  by_structure,
-  jobs_of,
-)
+from sepfx.ensembles.programs import Job, OpenProgram, Queue, by_structure, jobs_of
 from sepfx.ensembles.watchers import Watcher
 
 # How long a program's steps are timed, in seconds; one check's at least.

@@ -11,7 +11,7 @@ import rich.console
 
 from sepfx import cores, kinds
 from sepfx.ensembles import Watcher
-from sepfx.ensembles.programs import check_lanes
+from sepfx.ensembles.compiling import check_lanes
 from sepfx.errors import Interrupted, InvalidSetting, require
 from sepfx.interrupts import Interrupts
 from sepfx.studies import running

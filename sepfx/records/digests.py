@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sepfx.records import weights
+from sepfx.records.config import CONFIG
 from sepfx.records.reading import refused
 from sepfx.records.run_directory import (
-  CONFIG,
   CURVES,
   DIGESTS,
   PROBES,

@@ -24,6 +24,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.records import digests, weights
 from sepfx.records.agreement import contradiction_alone
 from sepfx.records.completeness import check_files, missing
+from sepfx.records.config import CONFIG, read_config
 from sepfx.records.reading import (
   read_csv,
   read_curve,
@@ -32,15 +33,7 @@ from sepfx.records.reading import (
   read_probes,
   refused,
 )
-from sepfx.records.run_directory import (
-  CONFIG,
-  CURVES,
-  ENDED,
-  PROBES,
-  SUMMARY,
-  TRIALS,
-  read_config,
-)
+from sepfx.records.run_directory import CURVES, ENDED, PROBES, SUMMARY, TRIALS
 from sepfx.records.stored_trials import coordinates
 from sepfx.records.trusted import known_classes
 

@@ -1,4 +1,4 @@
-"""The output directory of one run: its lock, its config, what the run ran on."""
+"""The output directory of one run: its lock, and how its files are written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from typing import IO, Any
 
 import jax
 
-from sepfx.ensembles.results import TYPES
 from sepfx.errors import InvalidSetting
 from sepfx.provenance.environment import environment
+from sepfx.records.config import (
+  CONFIG,
+  LANES,
+  LAYOUT,
+  check_rounding,
+  read_config,
+  warn_of_changes,
+  warn_of_other_devices,
+)
 
-CONFIG = "config.json"
 # Is written last of all, and says that a run is complete.
 SUMMARY = "summary.json"
 # Then what proves that the run's files are whole: `sepfx.records.digests`.
@@ -29,30 +36,12 @@ DIGESTS = "digests.json"
 # complete: see `sepfx.records.trial_files`.
 TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
 ENDED = "checkpoints"
-# Entries of config.json that are numbers by the cell's name.
-_OF_CELLS = ("parameters", "trials", "budgets")
-# The entry of lanes per device, by kind of device and the cell's name.
-_LANES = "lanes"
 _LOCK = ".lock"
 # Begins the name of a file that stands in a directory for the moment in which several
 # processes look whether they share it.
 SHARED = ".here-"
-# Kinds of devices that multiply matrices of float32 as such, whatever JAX says; "" is not
-# known.
-_CPUS = {"", "cpu:cpu"}
 # A disk's, not the user's: the same command goes on when it is mended.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-# 1 had no types of columns; lists stood for the settings that a grid runs over, only.
-LAYOUT = 2
-
-
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-  """Says of each setting in which two runs differ what it is in the one and the other."""
-  return [
-    f"{name} (there {there.get(name)!r}, here {here.get(name)!r})"
-    for name in sorted(set(there) | set(here))
-    if there.get(name) != here.get(name)
-  ]
 
 
 class RunDirectory:
@@ -150,7 +139,7 @@ class RunDirectory:
     Args:
       kind: of the devices; with none of those whose lanes are batched there are none.
     """
-    noted = (self.stored or {}).get(_LANES, {}).get(kind, {})
+    noted = (self.stored or {}).get(LANES, {}).get(kind, {})
     return {cell: own[-1] for cell, own in noted.items()}
 
   def note_lanes(self, kind: str, cells: Sequence[str], lanes: int) -> None:
@@ -170,7 +159,7 @@ class RunDirectory:
         stacklevel=2,
       )
     if changed:
-      noted = self.stored.setdefault(_LANES, {}).setdefault(kind, {})
+      noted = self.stored.setdefault(LANES, {}).setdefault(kind, {})
       for cell in changed:
         noted.setdefault(cell, []).append(lanes)
       self.change(CONFIG)
@@ -178,7 +167,7 @@ class RunDirectory:
 
   def rename_cells(self, names: Mapping[str, str]) -> None:
     """Gives cells other names in what the next config.json says of them."""
-    for noted in (self.stored or {}).get(_LANES, {}).values():
+    for noted in (self.stored or {}).get(LANES, {}).values():
       for old in names.keys() & noted.keys():
         noted[names[old]] = noted.pop(old)
 
@@ -243,18 +232,18 @@ class RunDirectory:
     """
     starts = list(self.stored["starts"]) if self.stored else []
     here = environment(devices)
-    lanes = (self.stored or {}).get(_LANES)
+    lanes = (self.stored or {}).get(LANES)
     if starts:
-      self._warn_of_changes(starts[-1], here)
+      warn_of_changes(self.path, starts[-1], here)
     if columns:  # else nothing is trained, and all is written anew
-      self._check_rounding(starts)
-      self._warn_of_other_devices(starts, here)
+      check_rounding(self.path, starts)
+      warn_of_other_devices(self.path, starts, here)
     self.stored = {
       "layout": LAYOUT,
       "settings": dict(settings),
       "columns": dict(columns),
       **(of_cells or {}),
-      **({_LANES: lanes} if lanes else {}),
+      **({LANES: lanes} if lanes else {}),
       "starts": [*starts, here],
     }
     self.change(CONFIG)
@@ -282,145 +271,6 @@ class RunDirectory:
         takes += "it away, and the trials run again"
       raise InvalidSetting("output_dir", str(self.path), takes)
     return None
-
-  def _warn_of_changes(self, before: dict, here: dict) -> None:
-    """Says what is not as it was when the run was last started."""
-    old = {**before.get("versions", {}), "source revision": before.get("revision")}
-    new = {**here["versions"], "source revision": here["revision"]}
-    changed = [
-      f"{name} {old.get(name)} (now {new.get(name)})"
-      for name in dict.fromkeys([*old, *new])
-      if old.get(name) != new.get(name)
-    ]
-    if changed:
-      warnings.warn(
-        f"{self.path} was begun with {', '.join(changed)}: its trials may differ in "
-        "their last digits, and so in their counts",
-        stacklevel=4,
-      )
-
-  def _warn_of_other_devices(self, starts: Sequence[dict], here: dict) -> None:
-    """Says if some trials here may have been run on devices that round otherwise.
-
-    All starts count, since all may have left trials. Devices of one kind round alike,
-    however many there are.
-    """
-    there = dict.fromkeys(own for own in map(_kind, starts) if own)
-    now = _kind(here)
-    if set(there) - {now}:
-      warnings.warn(
-        f"{self.path} was begun with devices of kind {', then '.join(there)} (now {now})"
-        ": its trials round differently, and so differ in their counts",
-        stacklevel=4,
-      )
-
-  def _check_rounding(self, starts: Sequence[dict]) -> None:
-    """Refuses trials that were not computed as today's settings say.
-
-    Versions without `matmul_precision` left that to JAX, and noted the setting of it.
-    """
-    for start in starts:
-      noted = start.get("matmul_precision", "float32")
-      if noted not in ("float32", "highest") and set(_kind(start).split(" and ")) - _CPUS:
-        takes = f"an empty directory: JAX's own matmul precision ({noted}) was used for "
-        takes += f"trials here, on {_kind(start)}; sepfx.load reads them"
-        raise InvalidSetting("output_dir", str(self.path), takes)
-
-
-def _kind(start: Mapping[str, Any]) -> str:
-  """The kind of the devices that a run was started on; "" where that is not known."""
-  devices = start.get("devices")
-  return " and ".join(sorted(set(map(str, devices)))) if isinstance(devices, list) else ""
-
-
-def read_config(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the content of a config.json.
-
-  Raises:
-    InvalidSetting: if it is none, or of a later layout than this version's.
-  """
-  try:
-    stored = json.loads(path.read_bytes())
-    if wrong := _wrong_part(stored):
-      raise ValueError(f"{wrong}: of another form")
-  except (ValueError, RecursionError) as error:
-    takes = f"a config.json that sepfx wrote ({error})"
-    raise InvalidSetting("output_dir", str(path), takes) from error
-  if stored.get("layout", 1) > LAYOUT:
-    takes = f"a config.json of layout {LAYOUT} or earlier: a later version wrote it"
-    raise InvalidSetting("output_dir", str(path), takes)
-  return stored
-
-
-def _wrong_part(stored: Any) -> str:
-  """Which part of a config.json is not of the form that `begin` gives it; "" if none."""
-  if not isinstance(stored, dict):
-    return "whole"
-  starts, columns = stored.get("starts"), stored.get("columns", {})
-  proper = {
-    "settings": isinstance(stored.get("settings"), dict),
-    "starts": isinstance(starts, list)
-    and all(
-      isinstance(start, dict) and isinstance(start.get("versions", {}), dict)
-      for start in starts
-    ),
-    "columns": isinstance(columns, dict)
-    and all(kind in list(TYPES) for kind in columns.values()),
-    "modes": isinstance(stored.get("modes", {}), dict),
-    "layout": type(stored.get("layout", 1)) is int,
-    "code": _is_of_code(stored.get("code")),
-    _LANES: _are_lanes(stored.get(_LANES, {})),
-    **{name: _is_of_cells(stored.get(name, {})) for name in _OF_CELLS},
-    "notes": isinstance(notes := stored.get("notes", {}), dict)
-    and all(map(_are_notes, notes.values())),
-  }
-  return next((name for name, is_proper in proper.items() if not is_proper), "")
-
-
-def _is_of_code(stored: Any) -> bool:
-  """Whether an entry is one that `own_code.checked` made, or is not there."""
-  if stored is None:
-    return True
-  if not isinstance(stored, dict) or type(stored.get("scheme")) is not int:
-    return False
-  entries: list[Any] = [stored.get(name) for name in ("wholes", "parts", "packages")]
-  if not all(isinstance(own, dict) for own in entries):
-    return False
-  *of_names, packages = entries
-  lists = [own for entry in of_names for own in entry.values()]
-  proper = all(isinstance(own, list) and all(map(_is_text, own)) for own in lists)
-  return proper and all(map(_is_text, packages.values()))
-
-
-def _is_text(value: Any) -> bool:
-  return isinstance(value, str)
-
-
-def _are_notes(notes: Any) -> bool:
-  """Whether it is numbers or words by names."""
-  return isinstance(notes, dict) and all(
-    isinstance(value, int | float | str) for value in notes.values()
-  )
-
-
-def _are_lanes(stored: Any) -> bool:
-  """Whether it is lists of numbers of lanes, by kind of device and the cell's name."""
-  return isinstance(stored, dict) and all(
-    isinstance(own, dict) and all(map(_are_widths, own.values()))
-    for own in stored.values()
-  )
-
-
-def _are_widths(stored: Any) -> bool:
-  proper = isinstance(stored, list) and bool(stored)
-  return proper and all(type(own) is int and own > 0 for own in stored)
-
-
-def _is_of_cells(numbers: Any) -> bool:
-  """Whether it is numbers by names."""
-  return isinstance(numbers, dict) and all(
-    isinstance(value, int | float) for value in numbers.values()
-  )
 
 
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:

@@ -21,12 +21,13 @@ import rich.console
 from sepfx.coordinator import hosts
 from sepfx.ensembles import Records, Watcher
 from sepfx.ensembles import run as run_trials
-from sepfx.ensembles.programs import Programs
+from sepfx.ensembles.compiling import Programs
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import digests
+from sepfx.records.beginning import begun
 from sepfx.records.checkpoints import Checkpoints
 from sepfx.records.run_directory import SHARED, SUMMARY, RunDirectory
-from sepfx.records.trial_files import TrialFiles, begun
+from sepfx.records.trial_files import TrialFiles
 from sepfx.studies.requests import Request, Rows, Search, planned
 from sepfx.watching.progress import Progress
 from sepfx.watching.viewers import LiveFigure, Profile, TensorBoard

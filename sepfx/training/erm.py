@@ -23,8 +23,9 @@ from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import adam_with_kernel_decay
 from sepfx.training.orders import place_in_order
+from sepfx.training.penalties import check_options
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World
-from sepfx.training.trials import Trial, check_options
+from sepfx.training.trials import Trial
 
 _OPTIMIZER = adam_with_kernel_decay()
 

@@ -20,8 +20,9 @@ from sepfx import kinds, precision
 from sepfx.errors import require
 from sepfx.lanewise import lanewise
 from sepfx.training.optimizers import AdamW
+from sepfx.training.penalties import check_options
 from sepfx.training.states import Keys, Outcome, Report, Seeds, State, World, select
-from sepfx.training.trials import Trial, check_options
+from sepfx.training.trials import Trial
 
 # Prompts evaluated at once; after each such chunk the screen may decide.
 CHUNK = 125

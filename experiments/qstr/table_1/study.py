@@ -25,7 +25,7 @@ from sepfx.commands import command_line
 from sepfx.commands.report import Report, given, leave
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import digests
-from sepfx.records.run_directory import CONFIG, read_config
+from sepfx.records.config import CONFIG, read_config
 from sepfx.statistics.best_summary import verdict
 from sepfx.statistics.levels import Level
 from sepfx.statistics.summary import LEAST_PLACES
