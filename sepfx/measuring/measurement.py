@@ -56,9 +56,10 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs run again, from their first step. A call that asks for fewer trials
-  than are recorded gets all that are recorded. Code of one's own must be what it was: of
-  models, tasks, protocols and probes, with all that they run (see
+  spent theirs run again, from their first step. What a call leaves out stays there, and
+  figure and summary are of all; the call gets what it asks for. One that asks for fewer
+  trials than are recorded gets all that are recorded. Code of one's own must be what it
+  was: of models, tasks, protocols and probes, with all that they run (see
   docs/guides/own_model.md).
 
   On CPUs each core that the process may use is a device, if JAX has not been used before
@@ -94,11 +95,12 @@ def measure(
     watchers: told of everything that happens, see `Watcher`.
 
   Returns:
-    Records, as `sepfx.load` returns them of a directory. `table` has one row per trial
-    and threshold under `Online`, with fields task, model, length, the axes, trial,
-    threshold, samples, outcome ("reached", "censored" or "diverged"); under `ERM` one row
-    per trial, with fields task, model, length, sample_size, the axes, trial, accuracy (or
-    risk), steps, outcome. `probes` has one row per trial. `sepfx.plot` draws them.
+    Records of the cells that were asked for, as `sepfx.load` returns them of all. `table`
+    has one row per trial and threshold under `Online`, with fields task, model, length,
+    the axes, trial, threshold, samples, outcome ("reached", "censored" or "diverged");
+    under `ERM` one row per trial, with fields task, model, length, sample_size, the axes,
+    trial, accuracy (or risk), steps, outcome. `probes` has one row per trial.
+    `sepfx.plot` draws them.
 
   Raises:
     InvalidSetting: (a ValueError) for bad input, or a directory of another call, before
