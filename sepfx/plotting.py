@@ -194,7 +194,7 @@ def notes_of(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
 
 
 def notes_by_name(cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
-  """The same of cells under the names that they have among those of several runs."""
+  """`notes_of` cells, under the names that they have among those of several runs."""
   risks = {
     name: getattr(cell.trial.test_task, _REFERENCE, lambda: None)()
     for name, cell in cells.items()

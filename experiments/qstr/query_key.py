@@ -54,7 +54,7 @@ def draw_products(
 
   Args:
     learned: W_Q^T W_K, [D D].
-    constructed: the same of the construction, [D D].
+    constructed: W_Q^T W_K of the construction, [D D].
     token_dim: d.
     code_dim: d_e.
   """

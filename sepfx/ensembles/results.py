@@ -194,7 +194,7 @@ class Records:
     return cell_name({name: row[name] for name in self.coordinates})
 
   def where(self, chosen: np.ndarray) -> Records:
-    """Returns the same with some of the rows alone, [rows]."""
+    """Returns these records with some of the rows alone, [rows]."""
     return dataclasses.replace(self, table=self.table[chosen])
 
 

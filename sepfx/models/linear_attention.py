@@ -64,7 +64,7 @@ def _each(query, key, inputs, value, out, hidden: Layer) -> Float[Array, "n N m"
 
 
 def _joined(query, key, inputs, value, out, hidden: Layer) -> Float[Array, "n N m"]:
-  """The same with the last three weights multiplied first: the tokens are the values."""
+  """`_each`, with the last three weights multiplied first: the tokens are the values."""
   n, N, D = inputs.shape
   tokens = jnp.broadcast_to(inputs[:, :, None], (n, N, query.shape[2], D))
   return joined(value, out, hidden)(mixture(query, key, tokens))

@@ -152,7 +152,7 @@ class ReadOutTransformer(Network):
       D = T + 2, the width of the construction.
     mlp_width: hidden units.
     residual_attention: whether attention is added to what it reads, or takes its place.
-    residual_mlp: the same for the MLP.
+    residual_mlp: whether the MLP is added to what it reads, or takes its place.
     layer_norm: whether there is one before attention, the MLP and the read-out.
     dropout: rate, on attention weights and both branches, where there is a "dropout" key.
     dtype, param_dtype: types of the computation and the parameters, as in `Network`.

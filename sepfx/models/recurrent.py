@@ -191,7 +191,7 @@ def gate_by_gate(
 def fused(
   cell: Callable, gates: int, num_carries: int, tokens: Any, parameters: Any
 ) -> Any:
-  """The same with one product per time step, and one for its gradient: as others do.
+  """The layer with one product per time step, and one for its gradient.
 
   The gradient of W_h is one product over all times, for any number of prompts.
   """

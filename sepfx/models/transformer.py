@@ -207,7 +207,7 @@ def _each(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n N
 
 
 def _joined(layers: _Separate, inputs: Float[Array, "n N D"]) -> Float[Array, "n N m"]:
-  """The same with the weights multiplied first: W_Q with W_K, W_V with W_O and W.
+  """Attention with the weights multiplied first: W_Q with W_K, W_V with W_O and W.
 
   Attention then acts on the tokens themselves, as in section 3. The bias of the keys has
   no part in it: it adds the same number to all scores of a query.

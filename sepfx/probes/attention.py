@@ -71,7 +71,7 @@ def attention(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]
   Of the first attention, on fresh inputs; means over the components that f has.
 
   Returns:
-    `attention_share` and `attention_overlap` (see `Matched`); and the same of sets of
+    `attention_share` and `attention_overlap` (see `Matched`); and those of sets of
     the same sizes at random places, `attention_share_random` and
     `attention_overlap_random`: what the best of so many rows has without being right.
 

@@ -87,7 +87,7 @@ def check_rows(records: Records, cells: Sequence[Cell], directory: str) -> None:
 
 
 def contradiction_alone(curve: np.ndarray, row: Mapping[str, Any]) -> str:
-  """The same of one row where the trial's settings are not known: what can be said then.
+  """Says how a trial's curve contradicts a row, without the trial's settings.
 
   Args:
     curve: the trial's.

@@ -122,7 +122,7 @@ class Content(NamedTuple):
 
   Attributes:
     arrays: by their paths in the parameters, "hidden/kernel".
-    params: the same as a tree.
+    params: those arrays as a tree.
     description: of the model.
   """
 

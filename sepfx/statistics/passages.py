@@ -312,7 +312,7 @@ def _of_one_kind(
   *,
   coarse: bool,
 ) -> dict[Any, Mean]:
-  """The same of cells that may share a spread."""
+  """Means of cells that may share a spread, by cell."""
   places = np.unique(cells)
   rows = [np.flatnonzero(cells == place) for place in places]
   first = [own[0] for own in rows]

@@ -33,7 +33,7 @@ def letter_of(axis: str) -> str:
 
 
 def typeset(axis: str) -> str:
-  """The same as mathematics, for matplotlib: "N", or a name upright."""
+  """An axis's letter as mathematics, for matplotlib: "N", or a name upright."""
   letter = letter_of(axis)
   if axis in _LABELS:
     return letter

@@ -279,7 +279,7 @@ def critical_ratio(larger: Posterior, smaller: Posterior) -> tuple[float, float,
 
 
 def independent_ratio(one: Posterior, other: Posterior) -> tuple[float, float, float]:
-  """The same of two models, whose success curves have each a steepness of their own."""
+  """The ratio of critical sizes of two models, each with a steepness of its own."""
   a, b = (np.sum(own.weights, axis=1) for own in (one, other))
   return _ratio(one, other, np.convolve(a, b[::-1]))
 

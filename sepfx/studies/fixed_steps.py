@@ -34,14 +34,16 @@ def online(settings: Any, optimizer: Any) -> Online:
 
 
 def erm(settings: Any, optimizer: Any) -> ERM:
-  """The same of the ERM protocol: batches are the whole sample where that is smaller.
+  """Makes the protocol on fixed samples of trials that all take `steps` steps.
+
+  Batches are the whole sample where that is smaller.
 
   Args:
     settings: of one cell, with a field `sample_size` further.
     optimizer: theirs.
 
   Raises:
-    InvalidSetting: likewise.
+    InvalidSetting: for steps that `check_every` does not divide.
   """
   return made_from(
     settings,

@@ -64,7 +64,7 @@ class _Places(NamedTuple):
   columns: dict[str, list[str]]
 
   def followed_by(self, row: str, entries: Mapping[str, list[str]]) -> _Places:
-    """The same with one row more."""
+    """These columns with one row more."""
     columns = {name: [*own, *entries[name]] for name, own in self.columns.items()}
     return _Places([*self.rows, row], columns)
 

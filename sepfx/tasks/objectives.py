@@ -67,7 +67,7 @@ REGRESSION = Objective(
   continuous=True,
   error_name="mean squared error",
 )
-# The same of one number for each input, by models of other inputs.
+# Regression of one number for each input, by models of bits.
 REGRESSION_ON_BITS = REGRESSION._replace(name="regression_on_bits")
 CLASSIFICATION = Objective(  # labels are 0 or 1: two logits
   name="classification",

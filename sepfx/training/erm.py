@@ -144,8 +144,8 @@ class Errors(NamedTuple):
   Attributes:
     test_error: on the held-out samples.
     train_error: on the training sample, without dropout.
-    train_loss: likewise, of what is minimised; at the weights where the optimizer takes
-      its gradients.
+    train_loss: what is minimised, on the training sample without dropout; at the
+      weights where the optimizer takes its gradients.
     test_loss: on the held-out samples.
   """
 

@@ -203,9 +203,9 @@ def theorem_10(
 
 
 def projected(construction: FlatConstruction, dim: int, seed: int) -> FlatConstruction:
-  """The same with positions projected at random onto `dim` numbers (appendix B.2).
+  """The construction with positions projected at random onto `dim` numbers.
 
-  Scores are then the former ones but for errors of order 1/sqrt(dim).
+  Of appendix B.2. Scores are then the former ones but for errors of order 1/sqrt(dim).
 
   Args:
     construction: with one-hot positions.

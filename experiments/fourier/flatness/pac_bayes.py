@@ -112,7 +112,7 @@ def sub_gaussian_bound(
 def optimised_bound(
   expected_loss: float, squared_norm: float, sigma: float, setting: Setting
 ) -> float:
-  """The same with the best lambda of all: not a bound, since nothing pays for it.
+  """The value with the best lambda of all: not a bound, since nothing pays for it.
 
   E_Q L_n + C sqrt((|theta|^2 / sigma^2 + 2 log(1/delta)) / n): the form of Theorem 2.
   """

@@ -171,7 +171,7 @@ class RecurrentClass(NamedTuple):
     r_h: bound on the norm of states.
     r_z: bound on the norm of encoded tokens.
     transition: (depth, number of parameters) of one transition.
-    read_out: the same of the read-out.
+    read_out: (depth, number of parameters) of the read-out.
   """
 
   length: int

@@ -34,7 +34,7 @@ def product(tokens: Array, weights: Array, contracted: int = 1) -> Array:
 def dot_general(
   tokens: Array, weights: Array, dimension_numbers: Any, precision: Any = None
 ) -> Array:
-  """The same for flax's dense layers, which contract nothing else."""
+  """`product` for flax's dense layers, which contract nothing else."""
   del precision  # theirs is the default
   (axes, _), _ = dimension_numbers
   return product(tokens, weights, len(axes))
