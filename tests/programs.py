@@ -1,12 +1,16 @@
 """Experiments started as their users start them: as programs."""
 
+import contextlib
 import io
 import os
 import pathlib
 import subprocess
 import sys
 
+import pytest
 import rich.console
+
+from sepfx.training import trials
 
 ROOT = pathlib.Path(__file__).parent.parent
 SMALL = (
@@ -55,6 +59,22 @@ def check_preset_says_what_it_is(preset):
     assert word in text
   assert "Takes ..." not in text
   assert f"--preset={preset.stem}" in text
+
+
+@contextlib.contextmanager
+def each_model_checked_once():
+  """Cells of one model on inputs of one shape need not all trace it to be made."""
+  known, check_model = {}, trials.check_model
+
+  def check(*arguments):
+    key = repr(arguments)
+    if key not in known:
+      known[key] = check_model(*arguments)
+    return known[key]
+
+  with pytest.MonkeyPatch.context() as patched:
+    patched.setattr(trials, "check_model", check)
+    yield
 
 
 def printed(parts, width=100):

@@ -87,8 +87,15 @@ def test_every_model_has_both_modes(kind, name):
   assert lowered.out_info.shape == ()
 
 
+# A recurrent network on bits is the one on tokens behind an embedding, which the
+# feedforward network has, too.
+ONCE = [
+  own for own in NAMED if own[0] != "classification" or own[1] not in ("gru", "lstm")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), NAMED)
+@pytest.mark.parametrize(("kind", "name"), ONCE)
 def test_second_derivatives_are_the_same_in_both_modes(kind, name):
   loss_of, init = trial_of(kind, name)
 

@@ -14,6 +14,7 @@ import pytest
 from sepfx import models
 from sepfx.commands import catalogue, presets
 from sepfx.tasks import QSTR, SparseBoolean
+from tests.programs import each_model_checked_once
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 # Pages with examples: each page's blocks run one after another.
@@ -59,6 +60,7 @@ def commands():
 
 
 @pytest.mark.slow
+@each_model_checked_once()
 def test_commands_of_studies_are_understood():
   """The study is there, and its settings can be used."""
   understood, studies = 0, catalogue.studies("experiments")

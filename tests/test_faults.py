@@ -21,7 +21,7 @@ import pytest
 from tests.programs import ROOT, complete, finish, start
 
 GRID = (
-  "--models=tests.small:transformer,tests.small:ffn,tests.small:gru", "--lengths=3,4",
+  "--models=tests.small:transformer,tests.small:ffn,tests.small:gru", "--lengths=3",
   "--num_trials=5", "--thresholds=0.9,0.6", "--check_every=20", "--max_samples=128000",
   "--checkpoint_every_seconds=1",
 )  # fmt: skip
@@ -118,7 +118,7 @@ def test_twenty_kills_at_random_moments(tmp_path, cache, undisturbed):
     process = start(tmp_path, *GRID, cache=cache)
     try:
       # A start takes some seconds; most of the kills come after it.
-      code, errors = finish(process, timeout=rng.uniform(1, 12) if kills < 20 else 300)
+      code, errors = finish(process, timeout=rng.uniform(1, 8) if kills < 20 else 300)
       assert code == 0, errors
       if kills == 20:
         break
@@ -239,22 +239,21 @@ def test_a_directory_that_is_moved_during_a_run(tmp_path, cache, lasting, begun_
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("fault", ["kill", "full", "eio"])
 @pytest.mark.parametrize(
   ("experiment", "number"), [("sample_complexity", 6), ("boolean_sample_complexity", 1)]
 )
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_file_operations_that_are_struck(tmp_path, experiment, number, fault):
+def test_file_operations_that_are_struck(tmp_path, experiment, number):
   """A sample of what `benchmarks.file_faults` tries, spread evenly over a run."""
   command = [
     sys.executable, "-m", "benchmarks.file_faults", f"--experiment={experiment}",
-    f"--number={number}", f"--faults={fault}", f"--faults_dir={tmp_path}",
+    f"--number={number}", f"--faults_dir={tmp_path}",
   ]  # fmt: skip
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 0, done.stdout + done.stderr
   with open(tmp_path / f"{experiment}.csv") as file:
-    tried = [row for row in csv.DictReader(file) if row["operation"]]
-  assert tried
+    tried = {row["fault"] for row in csv.DictReader(file) if row["operation"]}
+  assert tried == {"kill", "full", "eio"}
 
 
 def together(path, count, *arguments, launchers=None, **settings):
@@ -344,6 +343,6 @@ def test_processes_do_not_matter(tmp_path, cache, undisturbed):
 @pytest.mark.faults
 def test_the_grid_is_worth_disturbing(undisturbed):
   rows = undisturbed.decode().splitlines()[1:]
-  assert len(rows) == 3 * 2 * 5 * 2
+  assert len(rows) == 3 * 5 * 2
   outcomes = np.array([row.rsplit(",", 1)[1] for row in rows])
   assert np.mean(outcomes == "reached") > 0.3

@@ -75,7 +75,7 @@ def test_computes_in_half_precision(module):
     outputs = half.apply({"params": params}, inputs)
     return jnp.sum(jnp.sin(outputs.astype(jnp.float32))), outputs
 
-  params = module.init(jax.random.key(1), inputs)["params"]
+  params = jax.jit(module.init)(jax.random.key(1), inputs)["params"]
   assert types_of(params) == {"float32"}
   assert types_of(jax.eval_shape(half.init, jax.random.key(1), inputs)) == {"float32"}
   (_, outputs), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)

@@ -14,7 +14,7 @@ from sepfx.tasks import QSTR, SparseBoolean
 from sepfx.training import AdamW, with_setting
 from tests import small
 
-RATES = (1e-3, 3e-3, 5e-3, 1e-2, 3e-2)
+RATES = (1e-3, 5e-3, 3e-2)
 MODELS = {
   "transformer": Transformer(width=20),
   "ffn": FeedForward((20,)),
@@ -38,12 +38,13 @@ def results(own, **settings):
   return {result.name: result for result in found}
 
 
-@pytest.mark.slow
+# Not `slow`: those are compiled in a way that gives other bits for other widths.
+@pytest.mark.bits
 @pytest.mark.parametrize("name", MODELS)
 def test_a_trial_alone_and_in_a_sweep_is_the_same_bits(name):
-  """Five rates in four lanes against each rate's trial in one lane."""
-  sweep = results(cells(MODELS[name], RATES), num_trials=2, lanes=4)
-  assert len(sweep) == 10
+  """Three rates in two lanes against each rate's trial in one lane."""
+  sweep = results(cells(MODELS[name], RATES), num_trials=2, lanes=2)
+  assert len(sweep) == 6
   seen = set()
   for rate in RATES:
     alone = results(cells(MODELS[name], [rate]), num_trials=1, lanes=1)
@@ -51,7 +52,7 @@ def test_a_trial_alone_and_in_a_sweep_is_the_same_bits(name):
       assert result.rows == sweep[key].rows
       np.testing.assert_array_equal(result.curve, sweep[key].curve)
       seen.add(result.curve["loss"].tobytes())
-  assert len(seen) == 5  # the rates do something
+  assert len(seen) == 3  # the rates do something
 
 
 @pytest.mark.slow

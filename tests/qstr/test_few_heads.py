@@ -19,7 +19,7 @@ from sepfx.commands import options, program
 from sepfx.ensembles import Records
 from sepfx.tasks import FewHeads
 from sepfx.training import Seeds
-from tests.programs import check_preset_says_what_it_is
+from tests.programs import check_preset_says_what_it_is, each_model_checked_once
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/few_heads.cfg"
@@ -126,6 +126,7 @@ def test_bad_flags_are_refused(arguments, expected):
 
 
 @pytest.mark.slow
+@each_model_checked_once()
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = few_heads.STUDY.chosen([f"--flagfile={PRESET}"])

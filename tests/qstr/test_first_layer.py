@@ -22,7 +22,7 @@ from sepfx.ensembles import Records
 from sepfx.models import TokensFirst
 from sepfx.training import Seeds
 from tests import small
-from tests.programs import check_preset_says_what_it_is
+from tests.programs import check_preset_says_what_it_is, each_model_checked_once
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/first_layer.cfg"
@@ -255,6 +255,7 @@ def test_bad_flags_are_refused(argument, expected):
 
 
 @pytest.mark.slow
+@each_model_checked_once()
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = first_layer.STUDY.chosen([f"--flagfile={PRESET}"])

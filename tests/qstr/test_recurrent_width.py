@@ -21,7 +21,7 @@ from sepfx.ensembles import Records
 from sepfx.models import GRU, LSTM, RNN, FeedForward
 from sepfx.models.recurrent import gru_cell, lstm_cell, relu_cell
 from tests import small
-from tests.programs import check_preset_says_what_it_is
+from tests.programs import check_preset_says_what_it_is, each_model_checked_once
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRESET = ROOT / "experiments/flags/recurrent_width.cfg"
@@ -321,6 +321,7 @@ def test_bad_flags_are_refused(argument, expected):
 
 
 @pytest.mark.slow
+@each_model_checked_once()
 def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = recurrent_width.STUDY.chosen([f"--flagfile={PRESET}"])
