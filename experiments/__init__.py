@@ -13,25 +13,31 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 
+_START = 'if __name__ == "__main__":\n'
+_RUN_OR_IMPORT = """
+if __name__ == "__main__":
+  import runpy
+  runpy.run_module({0!r}, run_name="__main__", alter_sys=True)
+else:
+  import importlib, sys
+  sys.modules[__name__] = importlib.import_module({0!r})
+"""
+
 
 class _Studies(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-  """Lets `python -m experiments.NAME` name a study of a paper without its folders."""
+  """Lets `experiments.NAME` name a study of a paper without its folders."""
 
   def find_spec(
     self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
   ) -> importlib.machinery.ModuleSpec | None:
     parent, _, study = name.rpartition(".")
-    if parent != __name__ or not _places(study):
+    if parent != __name__ or not _module_of(study):
       return None
     return importlib.machinery.ModuleSpec(name, self)
 
   def get_code(self, name: str) -> CodeType:
-    (place,) = _places(name.rpartition(".")[2])
-    module = ".".join((__name__, *place.relative_to(__path__[0]).with_suffix("").parts))
-    run = (
-      f"import runpy\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-    )
-    return compile(run, str(place), "exec")
+    module = f"{__name__}.{_module_of(name.rpartition('.')[2])}"
+    return compile(_RUN_OR_IMPORT.format(module), f"<{name}>", "exec")
 
   def get_source(self, name: str) -> None:
     return None
@@ -40,10 +46,13 @@ class _Studies(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     return False
 
 
-def _places(study: str) -> list[pathlib.Path]:
-  """The file of a study that stands in the folder of a paper, if there is one."""
+def _module_of(study: str) -> str:
+  """The module of a study in the folder of a paper, "qstr.guarantees"; "" for none."""
   here = pathlib.Path(__path__[0])
-  return [*here.glob(f"*/**/{study}.py"), *here.glob(f"*/**/{study}/study.py")]
+  for path in (*here.glob(f"*/**/{study}.py"), *here.glob(f"*/**/{study}/study.py")):
+    if study != "study" and _START in path.read_text():
+      return ".".join(path.relative_to(here).with_suffix("").parts)
+  return ""
 
 
 sys.meta_path.append(_Studies())

@@ -38,7 +38,6 @@ _MODULES = (
   "models",
   "probes",
   "records",
-  "run",
   "statistics",
   "tasks",
   "theory",

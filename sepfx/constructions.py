@@ -2,17 +2,13 @@
 
 from sepfx.moved import former
 
+__path__: list[str] = []  # it has modules, which have moved, too
 _PLACES = {
   **dict.fromkeys(
-    ("Network", "Selection", "piecewise_constant", "represent", "selection"),
-    "boolean.construction",
+    ("Network", "Selection", "piecewise_constant", "represent", "selection"), "boolean"
   ),
-  **dict.fromkeys(
-    ("ChainConstruction", "cyclic_chain"), "fourier.chain_of_thought.construction"
-  ),
-  **dict.fromkeys(
-    ("FlatConstruction", "flat_transformer"), "fourier.flatness.construction"
-  ),
+  **dict.fromkeys(("ChainConstruction", "cyclic_chain"), "chain"),
+  **dict.fromkeys(("FlatConstruction", "flat_transformer"), "fourier"),
   **dict.fromkeys(
     (
       "Interpolation",
@@ -23,11 +19,9 @@ _PLACES = {
       "memory_norms",
       "separation",
     ),
-    "qstr.constructions.interpolation",
+    "interpolation",
   ),
-  **dict.fromkeys(
-    ("RecurrentRetrieval", "recurrent_retrieval"), "qstr.constructions.recurrent"
-  ),
+  **dict.fromkeys(("RecurrentRetrieval", "recurrent_retrieval"), "recurrent"),
   **dict.fromkeys(
     (
       "Retrieval",
@@ -37,21 +31,9 @@ _PLACES = {
       "retrieval_transformer",
       "retrieving_heads",
     ),
-    "qstr.constructions.retrieval",
+    "retrieval",
   ),
-  **dict.fromkeys(
-    ("SlotMemory", "label_radius", "slot_memory"), "qstr.constructions.slots"
-  ),
-}
-_MODULES = {
-  "boolean": "boolean.construction",
-  "chain": "fourier.chain_of_thought.construction",
-  "classes": "qstr.constructions.classes",
-  "fourier": "fourier.flatness.construction",
-  "interpolation": "qstr.constructions.interpolation",
-  "recurrent": "qstr.constructions.recurrent",
-  "retrieval": "qstr.constructions.retrieval",
-  "slots": "qstr.constructions.slots",
+  **dict.fromkeys(("SlotMemory", "label_radius", "slot_memory"), "slots"),
 }
 
-__getattr__ = former(__name__, _PLACES, _MODULES)
+__getattr__ = former(__name__, _PLACES)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sepfx import kinds
 from sepfx.errors import require
+from sepfx.moved import recorded_name
 
 
 def described(own: Any) -> Mapping[str, Any]:
@@ -38,8 +39,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def qualified(cls: type) -> str:
-  """The name of a class by which it can be imported, "module:QualName"."""
-  return f"{cls.__module__}:{cls.__qualname__}"
+  """The name of a class in files, "module:QualName"."""
+  return f"{recorded_name(cls.__module__)}:{cls.__qualname__}"
 
 
 def class_names(description: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from sepfx.moved import former
 
+__path__: list[str] = []  # it has modules, which have moved, too
 _PLACES = {
   **dict.fromkeys(
     (
@@ -18,31 +19,13 @@ _PLACES = {
     ),
     "capacity",
   ),
-  **dict.fromkeys(("Floor", "exhaustive_success", "stored_floor"), "boolean.exhaustive"),
-  **dict.fromkeys(("coefficients", "spectrum", "walsh_hadamard"), "fourier.spectra"),
+  **dict.fromkeys(("Floor", "exhaustive_success", "stored_floor"), "exhaustive"),
+  **dict.fromkeys(("coefficients", "spectrum", "walsh_hadamard"), "fourier"),
   **dict.fromkeys(
     ("degree_verdict", "estimate_degree", "estimate_width", "width_verdict"),
-    "fourier.property_testing.estimators",
+    "property_testing",
   ),
-  **dict.fromkeys(
-    ("empirical_rademacher", "finite_class", "linear_class"), "boolean.rademacher"
-  ),
-}
-_MODULES = {
-  "capacity": "capacity",
-  "covering": "qstr.bounds.covering",
-  "exhaustive": "boolean.exhaustive",
-  "flat_derivatives": "fourier.flatness.flat_derivatives",
-  "fourier": "fourier.spectra",
-  "guarantees": "qstr.bounds.guarantees",
-  "lower_bounds": "qstr.bounds.lower_bounds",
-  "pac_bayes": "fourier.flatness.pac_bayes",
-  "perturbation": "fourier.flatness.perturbation",
-  "perturbed_steps": "fourier.flatness.perturbed_steps",
-  "property_testing": "fourier.property_testing.estimators",
-  "rademacher": "boolean.rademacher",
-  "representation": "qstr.bounds.representation",
-  "sharpness": "sepfx.probes.hessian",
+  **dict.fromkeys(("empirical_rademacher", "finite_class", "linear_class"), "rademacher"),
 }
 
-__getattr__ = former(__name__, _PLACES, _MODULES)
+__getattr__ = former(__name__, _PLACES)

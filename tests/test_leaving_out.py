@@ -18,6 +18,18 @@ ONE, TWO = small.Linear(name="one"), small.Linear(name="two")
 RATES = {"learning_rate": [1e-2, 1e-3]}
 
 
+class Stopping(sepfx.Watcher):
+  """Ends a call when so many trials have ended."""
+
+  def __init__(self, number):
+    self._left = number
+
+  def ended(self, result):
+    self._left -= 1
+    if not self._left:
+      raise RuntimeError("stopped")
+
+
 def measured(directory, models, lengths, axes=RATES, protocol=PROTOCOL, **options):
   task = QSTR(token_dim=2, codes="distinct")
   return sepfx.measure(
@@ -96,6 +108,43 @@ def test_a_larger_budget_is_of_all_that_stands_there(tmp_path):
   ):
     measured(tmp_path, TWO, 3, protocol=longer)
   measured(tmp_path, [ONE, TWO], [2, 3], protocol=longer)
+
+
+def test_trials_that_a_larger_budget_brings_back_are_not_left_out(tmp_path):
+  """The call that asked for it was stopped before they ran again."""
+  measured(tmp_path, [ONE, TWO], 3)
+  longer = dataclasses.replace(PROTOCOL, max_samples=80)
+  stop = Stopping(2)
+  with pytest.raises(RuntimeError, match="stopped"):
+    measured(tmp_path, [ONE, TWO], 3, protocol=longer, watchers=[stop], lanes=1)
+  kept = (tmp_path / "trials.csv").read_bytes()
+  with pytest.raises(
+    InvalidSetting, match="a larger budget brings back task=qstr/model="
+  ):
+    measured(tmp_path, small.Linear(name="third"), 3, protocol=longer)
+  assert (tmp_path / "trials.csv").read_bytes() == kept
+  measured(tmp_path, [ONE, TWO], 3, protocol=longer)
+  measured(tmp_path, small.Linear(name="third"), 3, protocol=longer)
+  assert set(sepfx.load(tmp_path).table["samples"]) == {80}
+
+
+def test_whole_numbers_stand_with_others_on_an_axis(tmp_path):
+  measured(tmp_path, ONE, 3, {"weight_decay": [0, 0.5]})
+  found = measured(tmp_path, ONE, 3, {"weight_decay": [1]})
+  assert found.table["weight_decay"].tolist() == [1.0, 1.0]
+
+
+def test_a_name_that_differs_in_case_alone_is_refused(tmp_path):
+  measured(tmp_path, ONE, 3)
+  with pytest.raises(InvalidSetting, match="differ in more than case"):
+    measured(tmp_path, small.Linear(name="One"), 3)
+
+
+def test_an_axis_and_the_budget_may_grow_together(tmp_path):
+  measured(tmp_path, ONE, 3, {"learning_rate": [1e-3]})
+  longer = dataclasses.replace(PROTOCOL, max_samples=80)
+  found = measured(tmp_path, ONE, 3, protocol=longer)
+  assert set(found.table["learning_rate"]) == {1e-2, 1e-3}
 
 
 def test_another_model_of_the_same_name_is_refused(tmp_path):

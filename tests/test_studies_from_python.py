@@ -50,6 +50,18 @@ def test_bad_settings_are_refused(tmp_path, settings, message):
   assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((sample_complexity, {}), "study: got .*, takes a study"),
+    ((sample_complexity.STUDY, [1]), "settings: got .*, takes values by the names"),
+  ],
+)
+def test_what_is_no_study_or_no_settings_is_refused(tmp_path, arguments, message):
+  with pytest.raises(InvalidSetting, match=message):
+    sepfx.run(*arguments, directory=tmp_path)
+
+
 @pytest.mark.slow
 def test_it_leaves_what_the_command_leaves_and_goes_on_with_it(tmp_path):
   arguments = [

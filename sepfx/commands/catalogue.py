@@ -41,9 +41,17 @@ class Entry(NamedTuple):
   fault: str = ""
 
 
-def studies(package: str) -> dict[str, Entry]:
-  """Returns all studies by their commands: those of a package, then other packages'."""
+def studies(package: str, study: str = "") -> dict[str, Entry]:
+  """Returns studies by their commands: those of a package, then other packages'.
+
+  Args:
+    package: of the project's own.
+    study: the one that is wanted; other packages are not looked into if it is the
+      project's own. Empty for all.
+  """
   found = dict(_of_package(package))
+  if study in found:
+    return found
   for point in importlib.metadata.entry_points(group=GROUP):
     name = point.name.replace("_", "-")
     if name in found:
@@ -84,7 +92,7 @@ def _of_entry_point(module: str) -> Entry:
     if spec is None or spec.origin is None:
       return Entry(module, "", f"no module {module}")
     return Entry(module, _question(pathlib.Path(spec.origin).read_text()))
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     return Entry(module, "", one_line(error))
 
 
@@ -102,7 +110,7 @@ def main(package: str) -> None:
   if study == "--version":
     print(sepfx.__version__)
     return
-  known = studies(package)
+  known = studies(package, study)
   if study in ("--help", "-h", "help"):
     width = max(map(len, known))
     print("usage: sepfx STUDY [--preset=NAME] [--FLAG=VALUE ...]\n")

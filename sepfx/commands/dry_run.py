@@ -61,7 +61,9 @@ def _of_request(
   outgrown: list[tuple[str, int]] = []
   widths: dict[str, int] = {}
   if directory is not None and directory.stored is not None:
-    own_code.checked(directory, request.settings, request.cells, request.probe)
+    own_code.checked(
+      directory, request.named or request.settings, request.cells, request.probe
+    )
     files = TrialFiles(
       directory,
       request.cells,

@@ -66,8 +66,11 @@ def grown(
     },
     "num_trials": max(there["num_trials"], here["num_trials"]),
   }
-  parts = ("models", "lengths", "axes")
-  left_out = [name for name in parts if not _within(there[name], here[name])]
+  asked = {**here["axes"], "models": list(here["models"]), "lengths": here["lengths"]}
+  stands = {**there["axes"], "models": there["models"], "lengths": there["lengths"]}
+  left_out = [
+    name for name, own in asked.items() if any(v not in own for v in stands[name])
+  ]
   _check_budget(there, here, cells, left_out)
   if not left_out:
     return {**here, "num_trials": whole["num_trials"]}, list(cells), []
@@ -91,13 +94,16 @@ def _ordered(names: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
 
 
 def _as_there(cells: Sequence[Cell], stored: Mapping[str, Any]) -> list[Cell]:
-  """The cells with text on the axes of which the directory has text."""
-  texts = {name for name, kind in stored.get("columns", {}).items() if kind == "str"}
+  """The cells with values of the types that the directory has on their axes."""
+  types = stored.get("columns", {})
+
+  def typed(name: str, value: Any) -> Any:
+    if types.get(name) == "str":
+      return canonical(value)
+    return float(value) if types.get(name) == "float" and type(value) is int else value
+
   return [
-    dataclasses.replace(
-      cell,
-      axes={k: canonical(v) if k in texts else v for k, v in cell.axes.items()},
-    )
+    dataclasses.replace(cell, axes={k: typed(k, v) for k, v in cell.axes.items()})
     for cell in cells
   ]
 
@@ -154,10 +160,3 @@ def _differences(name: str, old: Any, new: Any) -> list[str]:
     ]
     return [text for part in parts for text in part]
   return [] if old == new else [f"{name} (there {old!r}, here {new!r})"]
-
-
-def _within(old: Any, new: Any) -> bool:
-  """Whether everything that was asked for is asked for again."""
-  if isinstance(old, dict):
-    return all(name in new and new[name] == value for name, value in old.items())
-  return new is not None and all(value in new for value in old)

@@ -56,8 +56,9 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs run again, from their first step. What a call leaves out stays there, and
-  figure and summary are of all; the call gets what it asks for. One that asks for fewer
+  spent theirs run again, from their first step. What a call leaves out stays there, but
+  for states of trials in progress; figure and summary are of all, and the call gets what
+  it asks for. One that asks for fewer
   trials than are recorded gets all that are recorded. Code of one's own must be what it
   was: of models, tasks, protocols and probes, with all that they run (see
   docs/guides/own_model.md).
@@ -230,6 +231,7 @@ class _Call:
       keep_weights=self._keep_weights,
       notes=plotting.notes_of(cells),
       order=order,
+      named=self.settings,
     )
 
   def search(self, request: Request) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 
-from sepfx import precision
+from sepfx import kinds, precision
 from sepfx.drawing import looks
 from sepfx.ensembles import Watcher
+from sepfx.errors import require
 from sepfx.measuring import calls
 from sepfx.studies import settings as settings_lib
 from sepfx.studies.study import Asked, Finished, Study
@@ -23,11 +24,11 @@ def run(
   settings: Mapping[str, Any] | None = None,
   *,
   directory: str | os.PathLike,
-  probes: Iterable[str | Probe] = (),
+  probes: Iterable[str | Probe] | str | Probe | None = (),
   keep_weights: bool = False,
-  beside: Sequence[str | os.PathLike] = (),
+  beside: Sequence[str | os.PathLike] | str | os.PathLike = (),
   against: str = "length",
-  classes: Sequence[str] = (),
+  classes: Sequence[str] | str = (),
   progress: bool = True,
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
@@ -63,17 +64,30 @@ def run(
       anything is compiled.
     OSError: if something could not be recorded.
   """
+  takes = "a study, such as sepfx.experiments.best_rate.STUDY"
+  require(isinstance(study, Study), "study", study, takes)
+  takes = "values by the names of flags, such as {'lengths': [4, 8]}"
+  require(isinstance(settings or {}, Mapping), "settings", settings, takes)
+  keep_weights = kinds.taken(keep_weights, bool, "keep_weights")
   calls.check_directory(directory)
   options = calls.options_of(lanes, devices, watchers, progress)
   asked = Asked(
     study,
     settings_lib.from_values(study.settings, settings or {}),
-    probes=list(probes),
+    probes=_several(probes),
     keep_weights=keep_weights,
-    paths=list(map(str, beside)),
+    paths=list(map(str, _several(beside))),
     against=against,
-    trusted=classes,
+    trusted=_several(classes),
     look=looks.look,
   )
   finished: Finished = calls.recorded(asked, directory, options)
   return finished
+
+
+def _several(given: Any) -> list:
+  """One or several, as a list."""
+  if given is None:
+    return []
+  alone = isinstance(given, str | os.PathLike) or callable(given)
+  return [given] if alone else list(given)

@@ -12,6 +12,8 @@ import sys
 import types
 from typing import Any
 
+from sepfx.moved import recorded_name
+
 # What Flax and typing leave in a class that it does not say itself.
 _LEFT = (
   "_abc_",
@@ -143,8 +145,9 @@ def state_of(value: Any) -> dict[str, Any]:
 
 
 def named(value: Any) -> str:
-  """The name of a class or a function."""
-  return f"{value.__module__}:{_without_comprehensions(value.__qualname__)}"
+  """The name of a class or a function, as files have it."""
+  module = recorded_name(value.__module__) if value.__module__ else value.__module__
+  return f"{module}:{_without_comprehensions(value.__qualname__)}"
 
 
 def qualname(code: types.CodeType) -> str:

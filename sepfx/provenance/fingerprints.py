@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from sepfx.moved import recorded_name
+
 
 def fingerprint(value: Any, but: str = "") -> Any:
   """Returns what tells a value from others, the same in every process.
@@ -50,8 +52,9 @@ def without_code(found: Any) -> Any:
 
 
 def name_of(value: Any) -> str:
-  """The name under which a function or class may be imported, "package.module:name"."""
-  return f"{getattr(value, '__module__', None)}:{value.__qualname__}"
+  """The name of a function or class in files, "package.module:name"."""
+  module = getattr(value, "__module__", None)
+  return f"{recorded_name(module) if module else module}:{value.__qualname__}"
 
 
 def _of(value: Any, but: str, above: tuple[int, ...]) -> Any:

@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sepfx.moved import recorded_name
 from sepfx.provenance import loads, syntax
 from sepfx.provenance.anatomy import (
   DESCRIPTORS,
@@ -121,7 +122,7 @@ class Walk:
     if isinstance(value, types.MethodType):
       return ["method", self.digest(value.__func__), self.digest(value.__self__)]
     if isinstance(value, types.ModuleType):
-      return ["module", value.__name__, *self._of_module(value)]
+      return ["module", recorded_name(value.__name__), *self._of_module(value)]
     if isinstance(value, types.BuiltinFunctionType | np.ufunc | np.dtype):
       return ["built in", str(getattr(value, "__qualname__", value))]
     if isinstance(value, DESCRIPTORS):

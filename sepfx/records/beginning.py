@@ -31,6 +31,7 @@ def begun(
   devices: Sequence[jax.Device] | None = None,
   asked: Mapping[str, int] | None = None,
   order: Sequence[str] = (),
+  named: Mapping[str, Any] | None = None,
 ) -> TrialFiles:
   """The records in a directory, which then says which run it is of.
 
@@ -47,14 +48,15 @@ def begun(
       not known yet.
     order: names of all cells that may stand there, as in `TrialFiles`. What is known of
       those that do not run stays.
+    named: settings whose texts may name code that runs; None for `settings`.
 
   Raises:
     InvalidSetting: as `TrialFiles`; for cells whose names differ in case alone; if what
       stands there ran other code of a user's own; or if trials of a model stand there
       that was told in another way whether it learns.
   """
-  code = own_code.checked(directory, settings, cells, probe)
-  _check_case(directory, cells)
+  code = own_code.checked(directory, named or settings, cells, probe)
+  _check_case(directory, cells, order)
   types = {name: kind.__name__ for name, kind in columns(cells).items()}
   names = list(order or (cell.name for cell in cells))
   stored = directory.stored or {}
@@ -120,19 +122,25 @@ def _with_notes(
   }
 
 
-def _check_case(directory: RunDirectory, cells: Sequence[Cell]) -> None:
+def _check_case(
+  directory: RunDirectory, cells: Sequence[Cell], order: Sequence[str]
+) -> None:
   """Refuses cells whose files would be one where letters' case does not count."""
   before = set((directory.stored or {}).get("parameters", ()))
-  seen: dict[str, str] = {}
+  seen = {_plain(name): name for name in order if name in before}
   for cell in sorted(cells, key=lambda cell: cell.name not in before):
-    plain = unicodedata.normalize("NFC", cell.name.casefold())
-    other = seen.setdefault(plain, cell.name)
+    other = seen.setdefault(_plain(cell.name), cell.name)
     takes = (
       f"names that differ in more than case from those of {other}: files are called "
     )
     takes += "after them, and some file systems take both for one"
     fits = other == cell.name or cell.name in before
     require(fits, "model", cell.name, takes)
+
+
+def _plain(name: str) -> str:
+  """A name as a file system may have it in which letters' case does not count."""
+  return unicodedata.normalize("NFC", name.casefold())
 
 
 def _check_modes(stored: Mapping[str, Any], own: Mapping[str, str]) -> None:

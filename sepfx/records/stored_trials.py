@@ -81,6 +81,8 @@ class StoredTrials:
     self._directory, self._cells = directory, cells
     self._left_out = {name for name in order if name not in cells}
     self._protocol = next(iter(cells.values())).trial.protocol
+    budgets = (stored or {}).get("budgets", {})
+    self._budgets = {name: budgets.get(name, 0) for name in self._left_out}
     # As text: an axis of numbers and None is one of texts.
     self._added = {axis: specifications.canonical(own) for axis, own in added.items()}
     self._only_read = only_read
@@ -290,6 +292,11 @@ class StoredTrials:
     """Refuses rows that the trial's curve contradicts."""
     curve = self.curves[self._name(key)]
     if key[0] in self._left_out:
+      self._check_spent(key, rows)
+      progress = (curve.dtype.names or ("",))[0]
+      ends = [row[-2] for row in rows if row[-1] == "censored"]
+      if self._name(key) in self._latest and ends and progress:
+        curve = curve[curve[progress] <= min(ends)]
       for number, row in enumerate(rows, start=first):
         own = dict(zip(self.types, row, strict=True))
         if says := contradiction_alone(curve, own):
@@ -308,6 +315,13 @@ class StoredTrials:
       takes = f"what follows from the trial's curve, which says {says}"
       path = self._directory.path / TRIALS
       raise refused(path, takes, first + wrong, [str(value) for value in rows[wrong]])
+
+  def _check_spent(self, key: _Key, rows: Sequence[tuple]) -> None:
+    """Refuses to leave out trials that a larger budget brings back."""
+    if any(row[-1] == "censored" and row[-2] < self._budgets[key[0]] for row in rows):
+      takes = "a call that asks for all that stands there: a larger budget brings back "
+      takes += self._name(key)
+      raise InvalidSetting("output_dir", str(self._directory.path), takes)
 
   def _protocol_of(self, cell: str) -> Any:
     return self._cells[cell].trial.protocol if cell in self._cells else self._protocol

@@ -27,6 +27,8 @@ class Request(NamedTuple):
     notes: for `Records.notes`.
     order: names of all cells that stand in the directory or will, in the order of the
       records, where `cells` lacks some of them; else empty.
+    named: settings of the call alone, whose texts may name code that runs; None for
+      `settings`.
   """
 
   own: Sequence[Cell]
@@ -40,6 +42,7 @@ class Request(NamedTuple):
   keep_weights: bool
   notes: Mapping[str, Mapping[str, Any]]
   order: Sequence[str] = ()
+  named: Mapping[str, Any] | None = None
 
   @property
   def probed(self) -> dict[str, list[str]]:

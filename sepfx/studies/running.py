@@ -210,6 +210,7 @@ def _recorded(
       notes=request.notes,
       devices=options.devices,
       order=request.order,
+      named=request.named,
       asked=None if search else {c.name: request.num_trials for c in request.own},
     )
   outgrown = files.outgrown_trials if files else []

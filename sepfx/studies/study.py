@@ -84,7 +84,7 @@ class Study:
   """One study.
 
   Attributes:
-    settings: a dataclass whose fields are flags (`experiments.settings.setting`).
+    settings: a dataclass whose fields are flags (`sepfx.studies.settings.setting`).
     build: settings of one cell -> its trial.
     summarise: the run -> JSON values by name.
     draw: the run and its summary -> the figure.
