@@ -16,7 +16,7 @@ from experiments.boolean import parity
 from experiments.sample_complexity import STUDY
 from sepfx.commands import program
 from sepfx.ensembles import rehearsal
-from sepfx.records import trial_files
+from sepfx.records import beginning
 from sepfx.records.run_directory import RunDirectory
 from sepfx.studies import study
 from sepfx.studies.merging import merged
@@ -266,7 +266,7 @@ def test_a_run_killed_at_its_first_record_goes_on(tmp_path, monkeypatch):
     directory.write("trials.csv", "task,model\n")
     raise Killed
 
-  monkeypatch.setattr(trial_files, "TrialFiles", files)
+  monkeypatch.setattr(beginning, "TrialFiles", files)
   with pytest.raises(Killed):
     program.run(STUDY, STUDY.chosen(arguments))
   with RunDirectory(tmp_path / "run") as directory:

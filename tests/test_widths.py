@@ -26,6 +26,7 @@ from sepfx.ensembles import (
   widths,
 )
 from sepfx.ensembles.operations import loss_operations, operations_of
+from sepfx.records import beginning
 from sepfx.records.run_directory import RunDirectory
 from sepfx.studies import running
 from tests import small
