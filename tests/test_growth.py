@@ -152,7 +152,7 @@ def of_one_rate_and_two(tmp_path_factory):
   one = tmp_path_factory.mktemp("one_rate") / "run"
   two = one.with_name("grown")
   with pytest.MonkeyPatch.context() as patched:
-    patched.setattr(study.running.signal, "signal", lambda *_: None)
+    patched.setattr(options.signal, "signal", lambda *_: None)
     run(one, *FIRST, "--probes=norms")
     shutil.copytree(one, two)
     run(two, *FIRST, TWO_RATES, "--probes=norms")
