@@ -22,10 +22,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the settings of the 
   # What must hold on an accelerator is about programs as users have them.
   if not any("accelerator" in argument for argument in sys.argv):
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-    bits = any("bits" in argument for argument in sys.argv)
-    if importlib.metadata.version("jaxlib").startswith("0.10.") and not bits:
+    as_users = any(own in each for own in ("bits", "faults") for each in sys.argv)
+    if importlib.metadata.version("jaxlib").startswith("0.10.") and not as_users:
       # A third less time. Later versions have no such choice, and programs of other
-      # widths then have other bits: tests with the marker `bits` go without it.
+      # widths then have other bits: tests of those, and of whole runs, go without it.
       os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
   if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     directory = tempfile.mkdtemp(prefix="sepfx-tests-")

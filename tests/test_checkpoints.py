@@ -268,9 +268,9 @@ def attempt(lanes, devices, **settings):
 # Lanes per device and devices, before and after the stop.
 @pytest.mark.parametrize(
   ("before", "after"),
-  [((1, 2), (2, 1)), pytest.param((3, 1), (1, 1), marks=pytest.mark.faults)],
+  [((1, 2), (2, 1)), ((3, 1), (1, 1))],
 )
-@pytest.mark.slow
+@pytest.mark.bits
 def test_a_stopped_run_goes_on_with_other_lanes_and_devices(
   tmp_path, undisturbed, before, after
 ):

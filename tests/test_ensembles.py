@@ -41,12 +41,8 @@ def leaves(trial, num_lanes):
   return tuple(np.stack([leaf] * num_lanes) for leaf in leaves_of(trial))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "model",
-  [small.MODEL, pytest.param(GRU(units=8), marks=pytest.mark.faults)],
-  ids=["transformer", "gru"],
-)
+@pytest.mark.bits
+@pytest.mark.parametrize("model", [small.MODEL, GRU(units=8)], ids=["transformer", "gru"])
 def test_a_trial_is_the_same_bits_in_any_ensemble(model):
   cell = cell_of(model, "m")
   one_device = jax.devices()[:1]
