@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import pathlib
 import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 
-_START = 'if __name__ == "__main__":\n'
+from sepfx.commands import catalogue
+
 _RUN_OR_IMPORT = """
 if __name__ == "__main__":
   import runpy
@@ -36,7 +36,7 @@ class _Studies(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     return importlib.machinery.ModuleSpec(name, self)
 
   def get_code(self, name: str) -> CodeType:
-    module = f"{__name__}.{_module_of(name.rpartition('.')[2])}"
+    module = _module_of(name.rpartition(".")[2])
     return compile(_RUN_OR_IMPORT.format(module), f"<{name}>", "exec")
 
   def get_source(self, name: str) -> None:
@@ -47,12 +47,9 @@ class _Studies(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def _module_of(study: str) -> str:
-  """The module of a study in the folder of a paper, "qstr.guarantees"; "" for none."""
-  here = pathlib.Path(__path__[0])
-  for path in (*here.glob(f"*/**/{study}.py"), *here.glob(f"*/**/{study}/study.py")):
-    if study != "study" and _START in path.read_text():
-      return ".".join(path.relative_to(here).with_suffix("").parts)
-  return ""
+  """The module of a study of this package; "" if there is none."""
+  entry = catalogue.of_package(__name__).get(study.replace("_", "-"))
+  return entry.module if entry else ""
 
 
 sys.meta_path.append(_Studies())

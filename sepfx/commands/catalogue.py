@@ -15,7 +15,6 @@ import importlib.util
 import pathlib
 import runpy
 import sys
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import sepfx
@@ -49,7 +48,7 @@ def studies(package: str, study: str = "") -> dict[str, Entry]:
     study: the one that is wanted; other packages are not looked into if it is the
       project's own. Empty for all.
   """
-  found = dict(_of_package(package))
+  found = of_package(package)
   if study in found:
     return found
   for point in importlib.metadata.entry_points(group=GROUP):
@@ -67,13 +66,18 @@ def command_of(module: str) -> str:
   for point in importlib.metadata.entry_points(group=GROUP):
     if point.module == module:
       return point.name.replace("_", "-")
+  return _own_command(module)
+
+
+def _own_command(module: str) -> str:
   parent, _, name = module.rpartition(".")
   if name == _IN_FOLDER and parent:
     name = parent.rpartition(".")[2]
   return name.replace("_", "-")
 
 
-def _of_package(package: str) -> Iterator[tuple[str, Entry]]:
+def of_package(package: str) -> dict[str, Entry]:
+  """Returns the studies of a package by their commands."""
   (place,) = importlib.import_module(package).__path__
   named = {}
   for path in pathlib.Path(place).rglob("[a-z]*.py"):
@@ -81,8 +85,8 @@ def _of_package(package: str) -> Iterator[tuple[str, Entry]]:
     if _START in text:
       parts = path.relative_to(place).with_suffix("").parts
       module = ".".join((package, *parts))
-      named[command_of(module)] = Entry(module, _question(text))
-  yield from sorted(named.items())
+      named[_own_command(module)] = Entry(module, _question(text))
+  return dict(sorted(named.items()))
 
 
 def _of_entry_point(module: str) -> Entry:

@@ -9,7 +9,7 @@ from absl import flags
 from sepfx.commands import card, command_line, dry_run, options
 from sepfx.studies import running, settings, tables
 from sepfx.studies.settings import Chosen
-from sepfx.studies.study import Asked, Study
+from sepfx.studies.study import Study, StudyCall
 
 flags.disclaim_key_flags()
 FLAGS = options.FLAGS
@@ -31,7 +31,7 @@ def run(study: Study, chosen: Chosen) -> None:
   """
   stop = options.start(card.made(study.output_dir, chosen))
   console = options.console()
-  asked = Asked(
+  asked = StudyCall(
     study,
     chosen,
     probes=FLAGS.probes,

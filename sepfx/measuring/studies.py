@@ -14,7 +14,7 @@ from sepfx.ensembles import Watcher
 from sepfx.errors import require
 from sepfx.measuring import calls
 from sepfx.studies import settings as settings_lib
-from sepfx.studies.study import Asked, Finished, Study
+from sepfx.studies.study import Finished, Study, StudyCall
 from sepfx.training import Probe
 
 
@@ -71,7 +71,7 @@ def run(
   keep_weights = kinds.taken(keep_weights, bool, "keep_weights")
   calls.check_directory(directory)
   options = calls.options_of(lanes, devices, watchers, progress)
-  asked = Asked(
+  asked = StudyCall(
     study,
     settings_lib.from_values(study.settings, settings or {}),
     probes=_several(probes),

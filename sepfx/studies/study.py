@@ -191,7 +191,7 @@ class Finished(NamedTuple):
   probes: list[dict[str, Any]] | None
 
 
-class Asked:
+class StudyCall:
   """What a call asks for of a study; a `sepfx.studies.running.Asked`."""
 
   def __init__(
