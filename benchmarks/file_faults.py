@@ -45,6 +45,7 @@ import rich.console
 import rich.table
 from absl import app, flags
 
+from sepfx.commands import catalogue
 from sepfx.errors import InvalidSetting
 from sepfx.records import digests
 from sepfx.records.config import CONFIG, read_config
@@ -128,7 +129,9 @@ class Trier:
       experiment: a name in `EXPERIMENTS`.
       scratch: a directory for what it leaves.
     """
-    self._module = f"experiments.{experiment}"
+    # The module itself: its other name is for `python -m` and imports.
+    entry = catalogue.of_package("experiments")[experiment.replace("_", "-")]
+    self._module = entry.module
     self._arguments = (*_EVERY, *EXPERIMENTS[experiment])
     self._scratch = scratch.resolve()
     self._arm = ctypes.CDLL(None).file_faults_arm
