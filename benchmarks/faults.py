@@ -1,10 +1,10 @@
-"""Kills, full disks, failing ones and lost processes: the whole table.
+"""Kills, full disks and failing ones: the whole table.
 
     python -m benchmarks.faults
 
 Strikes every file operation of a small run of one study and every tenth of the others
-(`benchmarks.file_faults`), then two processes of a run (`benchmarks.process_faults`).
-What was tried stands in runs/faults/ and is not tried again. Takes hours.
+(`benchmarks.file_faults`). What was tried stands in runs/faults/ and is not tried again.
+Takes hours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
   ]
   codes = [
     subprocess.run([sys.executable, "-m", f"benchmarks.{module}", *flags]).returncode
-    for module, *flags in [*commands, ("process_faults",)]
+    for module, *flags in commands
   ]
   return int(any(codes))
 

@@ -14,7 +14,7 @@ from sepfx.commands import program
 from sepfx.drawing import best_figures
 from sepfx.statistics.best_summary import summarise_best
 from sepfx.studies import study
-from sepfx.studies.pilots import Pilots
+from sepfx.studies.searches import Pilots
 from sepfx.studies.settings import fields, setting
 from sepfx.tasks import QSTR
 from sepfx.training import Trial

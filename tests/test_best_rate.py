@@ -18,7 +18,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.statistics.best_summary import summarise_best, verdict
 from sepfx.statistics.levels import Level
 from sepfx.statistics.passages import Checks
-from sepfx.studies.pilots import Pilots
+from sepfx.studies.searches import Pilots
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 TYPES = {

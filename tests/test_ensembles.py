@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from sepfx import InvalidSetting, measure
-from sepfx.coordinator import hosts
 from sepfx.ensembles import Lanes, Watcher, compiling, grid, leaves_of, programs, run
 from sepfx.ensembles.advance import CONTINUE, RESUME, START
 from sepfx.ensembles.cells import Cell
@@ -426,7 +425,7 @@ def test_what_ended_is_handed_out_before_a_checkpoint_is_saved(monkeypatch):
 def test_what_happens_is_told_in_its_order(monkeypatch):
   """And curves are fetched only where a trial ended."""
   happened = []
-  fetch = hosts.fetch
+  fetch = jax.device_get
 
   class Told(Watcher):
     def started(self, cell, trial, step):
@@ -443,7 +442,7 @@ def test_what_happens_is_told_in_its_order(monkeypatch):
       happened.append("curves")
     return fetch(tree)
 
-  monkeypatch.setattr(hosts, "fetch", fetched)
+  monkeypatch.setattr(jax, "device_get", fetched)
   monkeypatch.setattr(programs, "_DISPATCH_SECONDS", (0.0, 0.0))  # one step each
   results(Cell(SHORT), num_trials=2, watchers=[Told()], **ONE_LANE)
   assert happened == [

@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -256,69 +255,14 @@ def test_file_operations_that_are_struck(tmp_path, experiment, number):
   assert tried == {"kill", "full", "eio"}
 
 
-def together(path, count, *arguments, launchers=None, **settings):
-  """Starts several processes of one run; each may have a launcher of its own."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-  shared = ("--distributed", f"--coordinator=127.0.0.1:{port}")
-  return [
-    start(
-      path,
-      *arguments,
-      *shared,
-      f"--num_processes={count}",
-      f"--process_id={k}",
-      launcher=launchers[k] if launchers else (),
-      **settings,
-    )
-    for k in range(count)
-  ]
-
-
 @pytest.mark.faults
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_killed_process_among_two(tmp_path, cache, lasting, lost):
-  processes = together(tmp_path, 2, *LASTING, cache=cache, devices=1)
-  await_checkpoint(tmp_path, processes[0])
-  processes[lost].kill()
-  processes[lost].communicate()
-  code, errors = finish(processes[1 - lost], timeout=60)
-  assert code == 75
-  assert "of this run was lost\nthe same command goes on from the last" in errors
-  for process in together(tmp_path, 2, *LASTING, cache=cache, devices=1):
-    code, errors = finish(process)
-    assert code == 0, errors
-  assert (tmp_path / "trials.csv").read_bytes() == lasting
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-  ("devices", "processes"), [(1, 1), (4, 1), (1, 2)], ids=["1", "4", "2 processes"]
-)
-def test_a_checkpoint_of_two_devices_goes_on_elsewhere(
-  tmp_path, cache, lasting, devices, processes
-):
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_checkpoint_of_two_devices_goes_on_elsewhere(tmp_path, cache, lasting, devices):
   process = start(tmp_path, *LASTING, cache=cache, devices=2)
   await_checkpoint(tmp_path, process)
   process.terminate()
   assert finish(process)[0] == 75
-  if processes == 1:
-    complete(tmp_path, *LASTING, cache=cache, devices=devices)
-  else:
-    for process in together(tmp_path, processes, *LASTING, cache=cache, devices=devices):
-      assert finish(process)[0] == 0
-  assert (tmp_path / "trials.csv").read_bytes() == lasting
-
-
-@pytest.mark.faults
-def test_a_checkpoint_of_two_processes_goes_on_in_one(tmp_path, cache, lasting):
-  processes = together(tmp_path, 2, *LASTING, cache=cache, devices=1)
-  await_checkpoint(tmp_path, processes[0])
-  processes[1].terminate()
-  for process in processes:
-    assert finish(process)[0] == 75
-  complete(tmp_path, *LASTING, cache=cache, devices=1)
+  complete(tmp_path, *LASTING, cache=cache, devices=devices)
   assert (tmp_path / "trials.csv").read_bytes() == lasting
 
 
@@ -329,14 +273,6 @@ def test_a_checkpoint_of_two_processes_goes_on_in_one(tmp_path, cache, lasting):
 def test_devices_and_lanes_do_not_matter(tmp_path, cache, undisturbed, layout):
   devices, lanes = layout
   complete(tmp_path, *GRID, f"--lanes={lanes}", cache=cache, devices=devices)
-  assert (tmp_path / "trials.csv").read_bytes() == undisturbed
-
-
-@pytest.mark.faults
-def test_processes_do_not_matter(tmp_path, cache, undisturbed):
-  for process in together(tmp_path, 2, *GRID, cache=cache, devices=1):
-    code, errors = finish(process)
-    assert code == 0, errors
   assert (tmp_path / "trials.csv").read_bytes() == undisturbed
 
 

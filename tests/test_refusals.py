@@ -152,45 +152,18 @@ def test_bad_flags_are_refused(arguments, message):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--coordinator=a:1"], "coordinator: got 'a:1', takes --distributed too"),
-    (["--process_id=0"], "process_id: got 0, takes --distributed too"),
-    (
-      ["--distributed", "--num_processes=2"],
-      "num_processes: got 2, takes --coordinator and --process_id too",
-    ),
-    (
-      ["--distributed", "--coordinator=a:1", "--num_processes=0", "--process_id=0"],
-      "num_processes: got 0, takes an integer >= 1",
-    ),
-    (
-      ["--distributed", "--coordinator=a:1", "--num_processes=2", "--process_id=2"],
-      "process_id: got 2, takes 0 to 1",
-    ),
     (["--checkpoint_every_seconds=0"], "checkpoint_every_seconds: got 0"),
     (["--max_minutes=0"], "max_minutes: got 0.0, takes a positive number"),
-    (["--start_timeout=0"], "start_timeout: got 0.0, takes a number of seconds"),
-    (["--start_timeout=nan"], "start_timeout: got nan, takes a number of seconds"),
-    (["--dry_run", "--distributed"], "dry_run: got True, takes one process"),
+    (["--dry_run", "--share=0/2"], "dry_run: got True, takes a call without --share"),
+    (["--merge", "--share=0/2"], "merge: got True, takes a call without --share"),
     (["--lanes=-1"], "lanes: got -1, takes an integer from 1 to 4096, or 0"),
     (["--lanes=1000000000"], "lanes: got 1000000000, takes an integer from 1 to 4096"),
-    (
-      ["--distributed", "--coordinator=a", "--num_processes=2", "--process_id=1"],
-      "coordinator: got 'a', takes HOST:PORT",
-    ),
-    (
-      ["--distributed", "--coordinator=a:1e9", "--num_processes=2", "--process_id=1"],
-      "coordinator: got 'a:1e9', takes HOST:PORT",
-    ),
-    (
-      ["--distributed"],
-      "distributed: got True, takes --coordinator, --num_proc",
-    ),
   ],
 )
 def test_bad_ways_of_running_are_refused(arguments, message):
   flags.FLAGS(["program", *arguments])
   with pytest.raises(InvalidSetting, match=message):
-    options.start({})
+    options.start()
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_one_killed_before_its_config_was_written_is_new(tmp_path):
     assert directory.stored["settings"] == SETTINGS
 
 
-def test_what_processes_look_for_is_left_by_a_run_that_was_killed_and_goes_away(tmp_path):
+def test_the_mark_of_a_run_that_was_distributed_goes_away(tmp_path):
   mark = tmp_path / "run/.here-0123"
   mark.parent.mkdir()
   for _ in range(2):  # without a config.json, and with one

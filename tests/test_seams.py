@@ -107,7 +107,7 @@ LAYERS = (
   ("interrupts", "kinds"),
   ("descriptions", "specifications"),
   ("tasks", "models"),
-  ("training", "coordinator"),
+  ("training",),
   ("probes", "ensembles"),
   ("statistics", "records"),
   ("drawing", "watching"),

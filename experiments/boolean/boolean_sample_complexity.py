@@ -21,8 +21,8 @@ from sepfx.drawing import success_figures
 from sepfx.errors import require
 from sepfx.statistics.success_summary import summarise_success
 from sepfx.studies import study, tables
-from sepfx.studies.adaptive import Adaptive
 from sepfx.studies.parts import made_from
+from sepfx.studies.searches import Adaptive
 from sepfx.studies.settings import Chosen, setting
 from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
 from sepfx.training import ERM, Trial

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -14,8 +13,6 @@ from absl import app, flags, logging
 
 from sepfx import cores, outlets, precision
 from sepfx.commands import catalogue, help, presets
-from sepfx.coordinator import hosts
-from sepfx.coordinator.lifeline import GOES_ON
 from sepfx.drawing import looks
 from sepfx.ensembles.compiling import ran_out
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory, UnknownSetting
@@ -38,8 +35,7 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
   """Runs an experiment as a program: what stops it becomes a line on stderr.
 
   Exit codes: 0 done; 1 a trial that ran again contradicts its records; 2 bad settings;
-  71 out of memory; 74 something could not be written; `STOPPED`. Of several processes,
-  all end with the code of the one that failed first.
+  71 out of memory; 74 something could not be written; `STOPPED`.
 
   Args:
     experiment: gets the arguments that are no flags of it.
@@ -54,17 +50,11 @@ def main(experiment: Callable[[Sequence[str]], None]) -> None:
       style, width = FLAGS.figure_style, FLAGS.figure_width
       with looks.look(style, width, prefix="figure_"), precision.single():
         experiment(argv[1:])
-      if hosts.lifeline is not None:
-        hosts.lifeline.leave(wait=True)
-    except Interrupted:  # all processes are, together
-      if hosts.lifeline is not None:
-        hosts.lifeline.leave(wait=False)
+    except Interrupted:
       outlets.say("stopped; the same command goes on from here")
       sys.exit(STOPPED)
     except (Exception, KeyboardInterrupt) as error:
       code, words = _last_words(error, argv)
-      if hosts.lifeline is not None:
-        hosts.lifeline.end(code, words)
       if not words:
         raise
       outlets.say(words)
@@ -119,15 +109,12 @@ def _last_words(error: BaseException, argv: Sequence[str]) -> tuple[int, str]:
       f"error: {what}\nwhat was recorded is kept; the same command goes on from there "
       "with more memory, or fewer --lanes"
     )
-  if hosts.is_loss(error):
-    return STOPPED, f"error: {error}\n{GOES_ON}"
   if isinstance(error, OSError):
     return os.EX_IOERR, (
       f"error: {error}\nwhat was recorded is kept; the same command goes on from there "
       "when the cause is gone"
     )
-  traced = "".join(traceback.format_exception(error)).rstrip()
-  return 1, traced if hosts.lifeline is not None else ""
+  return 1, ""
 
 
 def _guess(error: InvalidSetting) -> str:

@@ -19,9 +19,7 @@ from sepfx.records import own_code
 from sepfx.records.config import CONFIG
 from sepfx.records.run_directory import RunDirectory
 from sepfx.records.trial_files import TrialFiles
-from sepfx.studies import running
-from sepfx.studies.requests import Request, Search, planned
-from sepfx.studies.running import Asked
+from sepfx.studies.requests import Asked, Request, Search, planned, request_of
 from sepfx.watching.progress import time_words
 
 FLAGS = options.FLAGS
@@ -47,7 +45,7 @@ def shown(asked: Asked, path: str, stop: options.Stop) -> Iterator[Any]:
     directory = None
     if (pathlib.Path(path) / CONFIG).exists():
       directory = opened.enter_context(RunDirectory(path))
-    request = running.request_of(asked, directory.stored if directory else None, path)
+    request = request_of(asked, directory.stored if directory else None, path)
     yield from _of_request(request, asked.search(request), directory, stop)
 
 

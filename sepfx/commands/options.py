@@ -5,22 +5,22 @@ None of them changes a result.
 
 from __future__ import annotations
 
-import faulthandler
 import math
 import os
+import pathlib
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import rich.console
 from absl import flags
 
 from sepfx import outlets, probes
-from sepfx.coordinator import hosts
 from sepfx.ensembles.compiling import check_lanes
-from sepfx.errors import require
-from sepfx.studies.running import Options
+from sepfx.errors import InvalidSetting, require
+from sepfx.studies.missing import Options
+from sepfx.studies.sharing import share_of
 
 flags.DEFINE_string("output_dir", "runs/run", "Where results are kept.")
 flags.DEFINE_integer("lanes", 0, "Trials that a device advances at once; 0 to choose.")
@@ -45,16 +45,14 @@ flags.DEFINE_bool(
 flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
 flags.DEFINE_bool("profile", False, "Trace the first dispatches into output_dir/profile.")
 flags.DEFINE_bool("tensorboard", False, "Write loss curves to output_dir/tensorboard.")
-flags.DEFINE_bool(
-  "distributed", False, "Run as one of several processes that share output_dir."
-)
 flags.DEFINE_string(
-  "coordinator", None, "host:port of process 0, where JAX cannot find it by itself."
+  "share",
+  None,
+  "Run one of n shares of the trials: 3/64, from 0; auto where a scheduler says it; "
+  "auto/64 where that knows no number.",
 )
-flags.DEFINE_integer("num_processes", None, "Processes, together with --coordinator.")
-flags.DEFINE_integer("process_id", None, "This one, from 0, with --coordinator.")
-flags.DEFINE_float(
-  "start_timeout", 300.0, "Seconds that the processes of a run wait for one another."
+flags.DEFINE_bool(
+  "merge", False, "Take up what shares have recorded so far, and run nothing."
 )
 flags.DEFINE_list(
   "beside",
@@ -109,55 +107,29 @@ def _keeping() -> str:
   return "" if FLAGS.dry_run else ": keeping what is in progress"
 
 
-def start(card: Mapping[str, str]) -> Stop:
-  """Joins the other processes, if any, and listens to signals.
-
-  Before anything else of JAX; and signals after JAX, which takes SIGTERM for itself.
-
-  Args:
-    card: what has to be the same in all processes, each as text.
+def start() -> Stop:
+  """Checks these flags, and listens to signals.
 
   Raises:
-    InvalidSetting: for flags that do not go together, or differ between processes.
-    ConnectionError: if another process does not come.
+    InvalidSetting: for flags that cannot be used, or do not go together.
   """
-  cluster = ("coordinator", "num_processes", "process_id")
-  given = [name for name in cluster if getattr(FLAGS, name) is not None]
-  if given:
-    require(FLAGS.distributed, given[0], getattr(FLAGS, given[0]), "--distributed too")
-    missing = [name for name in cluster if name not in given]
-    require(
-      not missing,
-      given[0],
-      getattr(FLAGS, given[0]),
-      "--" + " and --".join(missing) + " too",
-    )
-    count, own = FLAGS.num_processes, FLAGS.process_id
-    require(count >= 1, "num_processes", count, "an integer >= 1")
-    require(0 <= own < count, "process_id", own, f"0 to {count - 1}")
-  takes = "one process: not --distributed too"
-  require(not (FLAGS.dry_run and FLAGS.distributed), "dry_run", True, takes)
+  names = ("dry_run", "merge", "share")
+  modes = [name for name in names if getattr(FLAGS, name) not in (None, False)]
+  if len(modes) > 1:
+    one, other = modes[:2]
+    raise InvalidSetting(one, getattr(FLAGS, one), f"a call without --{other}")
   seconds = FLAGS.checkpoint_every_seconds
   require(seconds > 0, "checkpoint_every_seconds", seconds, "a positive number")
   minutes = FLAGS.max_minutes
   proper = minutes is None or 0 < minutes < math.inf
   require(proper, "max_minutes", minutes, "a positive number")
   check_lanes(FLAGS.lanes)
-  timeout = FLAGS.start_timeout
-  require(0 < timeout < 1e6, "start_timeout", timeout, "a number of seconds, up to 1e6")
-  if FLAGS.distributed:
-    # It would print the stacks of all threads where the others' loss is put in words.
-    faulthandler.disable()
-    hosts.join(
-      FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, card, FLAGS.start_timeout
-    )
   return Stop(math.inf if minutes is None else 60 * minutes)
 
 
 def console() -> rich.console.Console:
-  """Where an experiment prints; the primary process alone, and not if --quiet."""
-  quiet = FLAGS.quiet or not hosts.is_primary()
-  own = rich.console.Console(highlight=False, quiet=quiet)
+  """Where an experiment prints; nothing if --quiet."""
+  own = rich.console.Console(highlight=False, quiet=FLAGS.quiet)
   if not own.is_terminal and "COLUMNS" not in os.environ:
     own.width = _FILE_COLUMNS  # a file has room where a terminal may not
   return own
@@ -169,7 +141,15 @@ def trusted() -> Sequence[str]:
 
 
 def options(stop: Stop) -> Options:
-  """How trials are to run."""
+  """How trials are to run.
+
+  Raises:
+    InvalidSetting: for a share that there is not.
+  """
+  share = None
+  if FLAGS.share is not None:
+    share, source = share_of(FLAGS.share, pathlib.Path(FLAGS.output_dir))
+    console().print(f"{share}, as {source} says")
   return Options(
     lanes=FLAGS.lanes,
     checkpoint_seconds=FLAGS.checkpoint_every_seconds,
@@ -177,4 +157,6 @@ def options(stop: Stop) -> Options:
     console=console(),
     tensorboard=FLAGS.tensorboard,
     profile=FLAGS.profile,
+    share=share,
+    merge=FLAGS.merge,
   )

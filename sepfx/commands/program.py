@@ -6,9 +6,10 @@ import pathlib
 
 from absl import flags
 
-from sepfx.commands import card, command_line, dry_run, options
+from sepfx.commands import command_line, dry_run, options
 from sepfx.studies import running, settings, tables
 from sepfx.studies.settings import Chosen
+from sepfx.studies.share_runs import Part
 from sepfx.studies.study import Study, StudyCall
 
 flags.disclaim_key_flags()
@@ -29,7 +30,7 @@ def run(study: Study, chosen: Chosen) -> None:
 
   Under --dry_run it says what it would take, and leaves nothing.
   """
-  stop = options.start(card.made(study.output_dir, chosen))
+  stop = options.start()
   console = options.console()
   asked = StudyCall(
     study,
@@ -45,7 +46,8 @@ def run(study: Study, chosen: Chosen) -> None:
       console.print(part)
     return
   finished = running.run(asked, FLAGS.output_dir, options.options(stop))
-  if finished is None:  # another process writes, and prints
+  if isinstance(finished, Part):
+    console.print(finished.words, soft_wrap=True)
     return
   counts = finished.summary["parameters"]
   shown = [*study.table(finished.summary), tables.parameters(finished.cells, counts)]

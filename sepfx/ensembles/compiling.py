@@ -75,8 +75,7 @@ class Compiler:
     self.kind = kind_of(devices[0])
     self._asked, self._before = lanes, before or {}
     self._most = MAX_LANES
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    memory = own[0].memory_stats() or {}
+    memory = devices[0].memory_stats() or {}
     self._memory = _MEMORY_SHARE * memory.get("bytes_limit", math.inf)
 
   def __call__(self, cell: Cell) -> Lanes:
@@ -143,8 +142,7 @@ def _narrower(width: int, error: Exception, cells: Sequence[Cell]) -> int:
   """
   if not ran_out(error):
     raise error
-  # Processes do not run out at the same time, so they would halve at different times.
-  if width == 1 or jax.process_count() > 1:
+  if width == 1:
     what = ", and beside it ".join(cell.words for cell in cells)
     lanes = f"{width} lane{'s' if width > 1 else ''} per device"
     (reason, *_) = str(error).splitlines() or [type(error).__name__]

@@ -16,12 +16,10 @@ from collections.abc import (
   Sequence,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
 
 import jax
 
 from sepfx import precision
-from sepfx.coordinator import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.compiling import (
   Compilations,
@@ -68,16 +66,14 @@ def run(
   """Runs every cell's trials and yields each result when its trial ends.
 
   A result depends on the seed, the cell and the trial's index alone, not on the
-  lanes, the devices, the processes, the other cells or what is already finished. In a
-  run of several processes each calls this with the same arguments and gets the same
-  results.
+  lanes, the devices, the other cells or what is already finished.
 
   Args:
     cells: the grid, from `grid`.
     seed: from 0 to 2^32 - 1.
     num_trials: trials per cell.
     lanes: lanes per device; 0 to choose.
-    devices: where to run; None for all of the default platform.
+    devices: where to run; None for all of this process's, of the default platform.
     finished: names of trials (`trial_name`) not to run again.
     watchers: told of everything that happens.
     keeper: keeps the trials in progress, so that a later run goes on with them.
@@ -100,22 +96,13 @@ def run(
   require(num_trials >= 1, "num_trials", num_trials, "an integer >= 1")
   check_lanes(lanes)
   jobs = jobs_of(cells, seed, num_trials, finished)
-  devices = list(devices or jax.devices())
+  devices = list(devices or jax.local_devices())
   parked = keeper.restore(cells) if keeper else {}
   queues = [Queue(own, parked) for own in jobs]
   compiler = Compiler(devices, lanes, programs, by_structure(cells, jobs, widths))
   prober = Prober(probe) if probe else None
   loop = _Loop(queues, compiler, watchers, keeper, stopping, prober, keep_weights)
   return loop.results()
-
-
-class _Agreed(NamedTuple):
-  """What all processes do in this round, as any of them asks for it."""
-
-  stop: bool
-  save: bool
-  open_next: bool
-  num_steps: list[int]
 
 
 class _Loop:
@@ -157,15 +144,15 @@ class _Loop:
           if not self._open:
             yield from self._hand_out()
             self._wait_for_program()
-          agreed = self._agree()
-          if agreed.stop or agreed.save:
+          stop = self._stopping()
+          if stop or (self._keeper is not None and self._keeper.due()):
             # First what has ended: it is in no checkpoint of what is in progress.
             yield from self._hand_out()
             if self._keeper is not None:
               self._save(self._keeper)
-          if agreed.stop:
+          if stop:
             break
-          started = self._fill(agreed)
+          started = self._fill()
           begun = self._fits(self._dispatch)
           yield from self._hand_out()
           for job, step in started:
@@ -197,32 +184,19 @@ class _Loop:
         watcher.compiling(queue.example.cell)
     self._unopened.wait()
 
-  def _agree(self) -> _Agreed:
-    stop, save, not_ready, *num_steps = hosts.largest(
-      [
-        self._stopping(),
-        self._keeper is not None and self._keeper.due(),
-        not self._unopened.ready,
-        *(opened.num_steps for opened in self._open),
-      ]
-    )
-    return _Agreed(bool(stop), bool(save), not not_ready, list(map(int, num_steps)))
-
   def _save(self, keeper: Keeper) -> None:
     begun = [opened.in_progress() for opened in self._open if opened.running]
     for queue in self._queues:
       begun.extend(queue.in_progress())
     keeper.save(begun)
 
-  def _fill(self, agreed: _Agreed) -> list[tuple[Job, int]]:
+  def _fill(self) -> list[tuple[Job, int]]:
     """Puts trials into idle lanes; returns each, with the step that it goes on from.
 
     A device works for one program at a time: the last trials of one run on some devices
     while the others go on to the next.
     """
-    for opened, num_steps in zip(self._open, agreed.num_steps, strict=True):
-      opened.num_steps = num_steps
-    open_next = agreed.open_next
+    open_next = self._unopened.ready
     started = []
     for device in range(len(self._compiler.devices)):
       owner = next((c for c in self._open if c.occupies(device)), None)
@@ -232,7 +206,7 @@ class _Loop:
         owner = OpenProgram(*self._unopened.take(), self._launcher)
         self._open.append(owner)
         self._tell_of(owner)
-        open_next = False  # one a round: whether the next is, is agreed on then
+        open_next = False  # one per round
       if owner is not None:
         started += owner.fill(device)
     return started

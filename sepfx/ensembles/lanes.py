@@ -16,7 +16,6 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
-from sepfx.coordinator import hosts
 from sepfx.ensembles import keys
 from sepfx.ensembles.advance import (
   CONTINUE,
@@ -72,7 +71,7 @@ class Lanes:
 
     Args:
       trial: one of those to run; the others differ from it in their leaves alone.
-      devices: where, all of one platform, in the same order in every process.
+      devices: where, all of one platform.
       lanes_per_device: lanes on each.
       mapped: lanes one after another (`lax.map`'s way) instead of `vmap`.
     """
@@ -147,14 +146,11 @@ class Lanes:
     return report
 
   def with_nan(self) -> Bool[np.ndarray, " L"]:
-    """Returns, to every process, in which lanes a number is NaN."""
-    return hosts.fetch(_with_nan(self._held()))
+    """Returns in which lanes a number is NaN."""
+    return np.asarray(_with_nan(self._held()))
 
   def take(self, lane: int) -> Any:
-    """Returns the weights at which a lane's trial is evaluated, in NumPy.
-
-    To every process.
-    """
+    """Returns the weights at which a lane's trial is evaluated, in NumPy."""
     own = _weights(self._replicated)(
       self.states.opt_state, self.states.params, np.int32(lane)
     )
@@ -174,7 +170,7 @@ class Lanes:
       chosen[lane] = True
       for row, value in zip(jax.tree.leaves(rows), jax.tree.leaves(state), strict=True):
         row[lane] = value
-    rows, chosen = hosts.place((rows, chosen), self._sharding)
+    rows, chosen = jax.device_put((rows, chosen), self._sharding)
     state = _choose(chosen, rows, self.states)
     self._slots = self._held()._replace(state=state)
 
@@ -186,7 +182,7 @@ class Lanes:
     if self._slots is None:
       # `active` is False in a blank lane: it is idle until it is refilled.
       blank = jax.tree.map(lambda own: np.zeros(own.shape, own.dtype), self._shapes)
-      self._slots = hosts.place(blank, self._sharding)
+      self._slots = jax.device_put(blank, self._sharding)
     return self._slots
 
   def _shapes_of(self, trial: Trial) -> Slots:
@@ -203,7 +199,7 @@ class Lanes:
     self, key_data: KeyData, leaves: Leaves, refill: np.ndarray, num_steps: int
   ) -> tuple:
     numbers = (np.int32(num_steps), np.int32(self.lanes_per_device))
-    return (*hosts.place((key_data, leaves, refill), self._sharding), *numbers)
+    return (*jax.device_put((key_data, leaves, refill), self._sharding), *numbers)
 
 
 @functools.partial(jax.jit, donate_argnums=2)

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from sepfx import precision
-from sepfx.coordinator import hosts
 from sepfx.ensembles.advance import CONTINUE, RESUME, START, Leaves
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.lanes import KeyData, Lanes, leaves_of
@@ -227,7 +226,7 @@ class OpenProgram:
     Raises:
       FloatingPointError: where `jax_debug_nans` is on, if a number of a trial is NaN.
     """
-    report: Report = hosts.fetch(self._report._replace(curve=None))
+    report: Report = jax.device_get(self._report._replace(curve=None))
     if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
       self._check_numbers(report)
     self._refill[:] = CONTINUE
@@ -238,7 +237,7 @@ class OpenProgram:
     ended = []
     over = np.flatnonzero(running & ~report.active)
     if over.size:  # else no curve is needed: they are most of what there is to fetch
-      report = report._replace(curve=hosts.fetch(self._report.curve))
+      report = report._replace(curve=jax.device_get(self._report.curve))
     for lane in over:
       job = self._jobs[lane]
       assert job is not None

@@ -73,7 +73,7 @@ def rehearse(
   """
   programs = jobs_of(cells, seed, num_trials, finished)
   before = by_structure(cells, programs, widths)
-  compiler = Compiler(list(devices or jax.devices()), lanes, before=before)
+  compiler = Compiler(list(devices or jax.local_devices()), lanes, before=before)
   for jobs in programs:
     for watcher in watchers:
       watcher.compiling(jobs[0].cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,9 @@ from sepfx.ensembles.compiling import check_lanes
 from sepfx.errors import Interrupted, InvalidSetting, require
 from sepfx.interrupts import Interrupts
 from sepfx.studies import running
-from sepfx.studies.running import Asked, Options
+from sepfx.studies.missing import Options
+from sepfx.studies.requests import Asked
+from sepfx.studies.sharing import share_of
 
 # Width of lines that are written to a file or a pipe.
 _FILE_COLUMNS = 160
@@ -26,6 +29,8 @@ def options_of(
   devices: Sequence[jax.Device] | None,
   watchers: Sequence[Watcher] | None,
   progress: bool,
+  share: Any = None,
+  directory: str | os.PathLike | None = None,
 ) -> Options:
   """Returns how trials of a call run.
 
@@ -45,7 +50,15 @@ def options_of(
     console.width = _FILE_COLUMNS
   if devices is None:
     use_all_cores(console)
-  return Options(lanes, devices, console=console, watchers=tuple(watchers or ()))
+  own = None
+  if share is not None:
+    takes = "a call with a directory: shares meet there"
+    require(directory is not None, "share", share, takes)
+    assert directory is not None
+    own, source = share_of(share, pathlib.Path(directory))
+    console.print(f"{own}, as {source} says")
+  watchers = tuple(watchers or ())
+  return Options(lanes, devices, console=console, watchers=watchers, share=own)
 
 
 def check_directory(directory: Any) -> None:
@@ -86,8 +99,8 @@ def use_all_cores(console: rich.console.Console) -> None:
   try:
     jax.config.update("jax_num_cpu_devices", number)
   except RuntimeError:  # JAX has been used
-    if jax.default_backend() == "cpu" and jax.device_count() < number:
+    if jax.default_backend() == "cpu" and jax.local_device_count() < number:
       console.print(
-        f"runs on {jax.device_count()} of {number} cores: for all of them, set "
+        f"runs on {jax.local_device_count()} of {number} cores: for all of them, set "
         f"JAX_NUM_CPU_DEVICES={number} before Python starts"
       )

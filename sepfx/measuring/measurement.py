@@ -24,8 +24,9 @@ from sepfx.models.building import nnx_modules
 from sepfx.provenance.fingerprints import fingerprint
 from sepfx.records.run_directory import RunDirectory
 from sepfx.records.weights import Kept, trained
+from sepfx.studies.missing import Options
 from sepfx.studies.requests import Request
-from sepfx.studies.running import Options
+from sepfx.studies.share_runs import Part
 from sepfx.training import ERM, Online, Probe, Trial, with_setting
 from sepfx.watching.progress import Progress
 
@@ -45,6 +46,7 @@ def measure(
   probes: Sequence[str | Probe] | str | Probe | None = (),
   keep_weights: bool = False,
   directory: str | os.PathLike | None = None,
+  share: tuple[int, int] | str | None = None,
   progress: bool = True,
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
@@ -90,13 +92,16 @@ def measure(
       `sepfx.probes.NAMES`, "package.module:function", or functions.
     keep_weights: whether each trial's weights are kept, for `Records.models`.
     directory: where trials are recorded; None to keep them in memory alone.
+    share: (3, 64), "3/64" or "auto": run a share of the trials, in a directory of its own
+      under `directory`. The same call without it takes up what all shares have.
     progress: whether to show how far it is: on stderr, in a notebook under the cell.
     lanes: lanes per device; 0 to choose.
     devices: where to run; None for all of the default platform.
     watchers: told of everything that happens, see `Watcher`.
 
   Returns:
-    Records of the cells that were asked for, as `sepfx.load` returns them of all. `table`
+    Records of the cells that were asked for (of a share: of its own trials), as
+    `sepfx.load` returns them of all. `table`
     has one row per trial and threshold under `Online`, with fields task, model, length,
     the axes, trial, threshold, samples, outcome ("reached", "censored" or "diverged");
     under `ERM` one row per trial, with fields task, model, length, sample_size, the axes,
@@ -126,7 +131,7 @@ def measure(
   keep_weights = kinds.taken(keep_weights, bool, "keep_weights")
   if directory is not None:
     calls.check_directory(directory)
-  options = calls.options_of(lanes, devices, watchers, progress)
+  options = calls.options_of(lanes, devices, watchers, progress, share, directory)
   names = [model if isinstance(model, str) else "" for model in models]
 
   def build(model: int, length: int, **settings: Any) -> Trial:
@@ -196,12 +201,12 @@ def measure(
   call = _Call(cells, settings, probe, keep_weights)
   if directory is None:
     return call.in_memory(options)
-  found: Records = calls.recorded(call, directory, options)
-  return found
+  found: Records | Part = calls.recorded(call, directory, options)
+  return found.records if isinstance(found, Part) else found
 
 
 class _Call:
-  """What a call asks for; a `sepfx.studies.running.Asked`."""
+  """What a call asks for; a `sepfx.studies.requests.Asked`."""
 
   def __init__(
     self,

@@ -14,6 +14,7 @@ from sepfx.ensembles import Watcher
 from sepfx.errors import require
 from sepfx.measuring import calls
 from sepfx.studies import settings as settings_lib
+from sepfx.studies.share_runs import Part
 from sepfx.studies.study import Finished, Study, StudyCall
 from sepfx.training import Probe
 
@@ -29,11 +30,12 @@ def run(
   beside: Sequence[str | os.PathLike] | str | os.PathLike = (),
   against: str = "length",
   classes: Sequence[str] | str = (),
+  share: tuple[int, int] | str | None = None,
   progress: bool = True,
   lanes: int = 0,
   devices: Sequence[jax.Device] | None = None,
   watchers: Sequence[Watcher] = (),
-) -> Finished:
+) -> Finished | Part:
   """Runs a study, in a directory that its command goes on with, and the other way round.
 
   What is there is kept, also where the call leaves it out. Ctrl-C keeps what is in
@@ -50,6 +52,8 @@ def run(
     beside: directories of complete runs to summarise and draw together with this one.
     against: the numeric axis that figures are drawn along.
     classes: names of own classes, or factories, that directories may name.
+    share: (3, 64), "3/64" or "auto": run a share of the trials, in a directory of its own
+      under `directory`. The same call without it takes up what all shares have.
     progress: whether to show how far it is.
     lanes: lanes per device; 0 to choose.
     devices: where to run; None for all of the default platform.
@@ -57,7 +61,7 @@ def run(
 
   Returns:
     Records, summary and cells of all that stands in the directory. Its figure is there,
-    too.
+    too. Of a share: its records, and what is missing elsewhere in words.
 
   Raises:
     InvalidSetting: (a ValueError) for bad input, or a directory of something else, before
@@ -70,7 +74,7 @@ def run(
   require(isinstance(settings or {}, Mapping), "settings", settings, takes)
   keep_weights = kinds.taken(keep_weights, bool, "keep_weights")
   calls.check_directory(directory)
-  options = calls.options_of(lanes, devices, watchers, progress)
+  options = calls.options_of(lanes, devices, watchers, progress, share, directory)
   asked = StudyCall(
     study,
     settings_lib.from_values(study.settings, settings or {}),
@@ -81,7 +85,7 @@ def run(
     trusted=_several(classes),
     look=looks.look,
   )
-  finished: Finished = calls.recorded(asked, directory, options)
+  finished: Finished | Part = calls.recorded(asked, directory, options)
   return finished
 
 

@@ -25,7 +25,7 @@ def environment(devices: Sequence[jax.Device] | None = None) -> dict[str, Any]:
   Args:
     devices: where it runs; None for all of the default platform.
   """
-  used = jax.devices() if devices is None else devices
+  used = jax.local_devices() if devices is None else devices
   versions = {"python": platform.python_version()}
   for package in PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):

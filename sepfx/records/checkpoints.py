@@ -1,9 +1,9 @@
 """Keeps trials in progress on disk, so that a run goes on where it was killed.
 
-A checkpoint is `lanes-<number>/`, written by orbax, all processes taking part, and then
-`lanes-<number>.sha256`, a digest of each of its files. One without digests was cut
-short; one whose digests differ was damaged. The last two are kept. Its `header.json` says
-which run it is of, which trials' states it holds, and their shapes.
+A checkpoint is `lanes-<number>/`, written by orbax, and then `lanes-<number>.sha256`, a
+digest of each of its files. One without digests was cut short; one whose digests differ
+was damaged. The last two are kept. Its `header.json` says which run it is of, which
+trials' states it holds, and their shapes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from sepfx.coordinator import hosts
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.watchers import InProgress, TrialOf
 from sepfx.records.run_directory import (
@@ -44,10 +43,7 @@ _UNNAMED = ""
 
 
 class Checkpoints:
-  """Checkpoints under one directory; a `sepfx.ensembles.Keeper`.
-
-  In a run of several processes all of them see the same directory.
-  """
+  """Checkpoints under one directory; a `sepfx.ensembles.Keeper`."""
 
   def __init__(
     self,
@@ -56,6 +52,7 @@ class Checkpoints:
     *,
     run: str = _UNNAMED,
     directory: RunDirectory | None = None,
+    others: Sequence[pathlib.Path] = (),
   ):
     """Reads and writes nothing yet.
 
@@ -65,10 +62,13 @@ class Checkpoints:
       run: what tells its trials from those of other runs whose cells have the same names.
       directory: that it is in, if this process holds one: nothing is written when that
         is held no longer.
+      others: further directories of checkpoints, where trials may have been in progress
+        that are none here. They are only read.
     """
     self._path = path.absolute()
     self._every = every_seconds
     self._run, self._directory = run, directory
+    self._others = others
     self._last_save = time.monotonic()
 
   def due(self) -> bool:
@@ -85,7 +85,7 @@ class Checkpoints:
     if not in_progress:
       return
     self._check_held()
-    number = self._agreed_latest() + 1
+    number = max(self._numbers(self._path), default=-1) + 1
     path = self._path / f"lanes-{number}"
     tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
     groups = [
@@ -99,17 +99,14 @@ class Checkpoints:
     ]
     header = {"run": self._run, "lanes": groups}
     try:
-      if hosts.is_primary():
-        shutil.rmtree(path, ignore_errors=True)  # cut short by a kill
-        path.mkdir(parents=True)
-      hosts.wait_for_all()
+      shutil.rmtree(path, ignore_errors=True)  # cut short by a kill
+      path.mkdir(parents=True)
       with _plain(path) as plain, naming(path), _checkpointer() as checkpointer:
         checkpointer.save(plain / "states", args=ocp.args.StandardSave(tree))
       self._check_held()
-      if hosts.is_primary():
-        write_whole(path / "header.json", json.dumps(header, indent=2) + "\n")
-        write_whole(path.with_suffix(".sha256"), _digests(path))
-        self._remove_old(number)
+      write_whole(path / "header.json", json.dumps(header, indent=2) + "\n")
+      write_whole(path.with_suffix(".sha256"), _digests(path))
+      self._remove_old(number)
     except OSError:
       self._check_held()  # says more than that a file is not there
       raise
@@ -128,12 +125,17 @@ class Checkpoints:
     one before it read. A state of another form than its trial's is left out with a
     warning: that trial starts anew.
     """
-    if hosts.is_primary():
-      self._set_unusable_aside()
-    number = self._agreed_latest()
-    if number < 0:
-      return {}
-    path = self._path / f"lanes-{number}"
+    found: dict[TrialOf, State] = {}
+    for place in self._others:
+      latest = (place / f"lanes-{number}" for number in reversed(self._numbers(place)))
+      path = next((each for each in latest if not self._why_unusable(each)), None)
+      found |= self._restored(path, cells) if path else {}
+    self._set_unusable_aside()
+    if known := self._numbers(self._path):
+      found |= self._restored(self._path / f"lanes-{known[-1]}", cells)
+    return found
+
+  def _restored(self, path: pathlib.Path, cells: Sequence[Cell]) -> dict[TrialOf, State]:
     groups = json.loads((path / "header.json").read_bytes())["lanes"]
     try:
       template = {
@@ -167,19 +169,15 @@ class Checkpoints:
       )
     return states
 
-  def _numbers(self) -> list[int]:
+  def _numbers(self, place: pathlib.Path) -> list[int]:
     """Numbers of the checkpoints that were written to their ends, ascending."""
-    if not self._path.exists():
+    if not place.exists():
       return []
-    found = [_NAME.fullmatch(file.name) for file in self._path.iterdir()]
+    found = [_NAME.fullmatch(file.name) for file in place.iterdir()]
     return sorted(int(match[1]) for match in found if match)
 
-  def _agreed_latest(self) -> int:
-    latest = max(self._numbers(), default=-1) if hosts.is_primary() else -1
-    return int(hosts.from_primary(np.array(latest)))
-
   def _remove_old(self, latest: int) -> None:
-    old = [number for number in self._numbers() if number <= latest - _KEPT]
+    old = [number for number in self._numbers(self._path) if number <= latest - _KEPT]
     for number in old:  # digests first: what has none is not read
       (self._path / f"lanes-{number}.sha256").unlink()
     for file in list(self._path.iterdir()):
@@ -188,7 +186,7 @@ class Checkpoints:
         remove(file)
 
   def _set_unusable_aside(self) -> None:
-    for number in reversed(self._numbers()):
+    for number in reversed(self._numbers(self._path)):
       path = self._path / f"lanes-{number}"
       why = self._why_unusable(path)
       if not why:
@@ -235,7 +233,13 @@ def _is_proper(groups: Any) -> bool:
 
 
 def _checkpointer() -> ocp.Checkpointer:
-  return ocp.Checkpointer(ocp.StandardCheckpointHandler())
+  """One that waits for no other process, where JAX knows of several."""
+  options = ocp.options.MultiprocessingOptions()
+  if jax.process_count() > 1:
+    own = jax.process_index()
+    options = ocp.options.MultiprocessingOptions(own, {own}, f"process{own}")
+  handler = ocp.StandardCheckpointHandler(multiprocessing_options=options)
+  return ocp.Checkpointer(handler, multiprocessing_options=options)
 
 
 @contextlib.contextmanager

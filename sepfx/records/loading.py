@@ -21,9 +21,8 @@ from sepfx.ensembles.results import (
   table,
 )
 from sepfx.errors import InvalidSetting
-from sepfx.records import digests, weights
-from sepfx.records.agreement import contradiction_alone
-from sepfx.records.completeness import check_files, missing
+from sepfx.records import digests, shares, weights
+from sepfx.records.agreement import check_files, contradiction_alone, missing
 from sepfx.records.config import CONFIG, read_config
 from sepfx.records.reading import (
   read_csv,
@@ -34,7 +33,7 @@ from sepfx.records.reading import (
   refused,
 )
 from sepfx.records.run_directory import CURVES, ENDED, PROBES, SUMMARY, TRIALS
-from sepfx.records.stored_trials import coordinates
+from sepfx.records.stored_trials import coordinates, csv_text
 from sepfx.records.trusted import known_classes
 
 # Types of the columns of the first layout, which did not write them down.
@@ -56,8 +55,8 @@ def load(directory: str | os.PathLike, *, classes: Iterable[type] = ()) -> Recor
   Returns:
     Its records. `load(...).table` is what pandas reads; `models` has, for runs with
     `--keep_weights`, each trial's module with its weights. Of a run that has not ended
-    they are of the trials that have: `complete` is False, and `missing` is the number of
-    the others.
+    they are of the trials that have, in its shares too: `complete` is False, and
+    `missing` is the number of the others.
 
   Raises:
     InvalidSetting: if it is not the directory of a run, or a file of it is not as the run
@@ -80,7 +79,7 @@ def load(directory: str | os.PathLike, *, classes: Iterable[type] = ()) -> Recor
       found.curves,
       found.probes,
       config["settings"],
-      weights.Kept(path, list(found.curves), known=known),
+      weights.Kept(path, list(found.curves), known=known, places=found.weights),
       config.get("notes", {}),
       complete,
       0 if complete else missing(config, _ended(found, config)),
@@ -103,12 +102,14 @@ class _Found(NamedTuple):
     rows: in their order.
     curves: by the trial's name.
     probes: as a table.
+    weights: the directory in which a trial's are, by its name; None for that of the run.
   """
 
   types: dict[str, type]
   rows: list[tuple]
   curves: dict[str, np.ndarray]
   probes: np.ndarray | None
+  weights: dict[str, pathlib.Path] | None = None
 
 
 def _whole(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
@@ -123,11 +124,42 @@ def _whole(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
   return _Found(types, rows, read_curves(path / CURVES), probes)
 
 
-def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
-  """The trials of a run that lasts, or was stopped, of which all is there."""
-  content = (path / TRIALS).read_bytes() if (path / TRIALS).exists() else b""
-  content = content[: content.rfind(b"\n") + 1]  # the last line may be cut short
-  header, *lines = read_csv(path / TRIALS, content) or [list(config.get("columns", {}))]
+class StoredTrial(NamedTuple):
+  """What stands in a directory of a trial that has ended.
+
+  Attributes:
+    rows: one per threshold.
+    curve: of the trial.
+    probes: values by name; None if none were measured.
+    weights: the directory in which they are; None if they were not kept.
+  """
+
+  rows: list[tuple]
+  curve: np.ndarray
+  probes: Mapping[str, float] | None
+  weights: pathlib.Path | None
+
+  @property
+  def text(self) -> str:
+    """Its rows as they stand in a file: what is not a number does not equal itself."""
+    return csv_text(self.rows)
+
+
+def so_far(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, StoredTrial]:
+  """Reads the trials of a run that lasts, or was stopped, of which all is there.
+
+  Args:
+    path: of its directory, without its shares.
+    config: the content of its config.json.
+
+  Returns:
+    Trials by name, in the order in which they ended.
+
+  Raises:
+    InvalidSetting: if a file is malformed, or a row contradicts its trial's curve.
+    OSError: if a file cannot be read.
+  """
+  header, lines = _lines(path, config)
   types = _types(path / TRIALS, header, config)
   curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
   latest = {}
@@ -138,8 +170,7 @@ def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
   for file in path.glob(f"{ENDED}/*.json"):
     if (values := read_own_probes(file)) is not None:
       probes[urllib.parse.unquote(file.stem)] = values
-  found = _Found(types, [], {}, None)
-  heads = []
+  found = {}
   least = _thresholds(config.get("settings", {}))
   for name, (first, rows) in _grouped(path / TRIALS, lines, types, least).items():
     curve = latest.get(name, curves.get(name))
@@ -155,10 +186,59 @@ def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
       curve = curve[curve[progress] <= min(spent)]
     for number, own in enumerate(owns, start=first):
       _check_row(path / TRIALS, number, own, curve)
-    found.rows.extend(rows)
-    found.curves[name] = curve
-    heads.append((rows[0][: len(coordinates(types)) + 1], probes.get(name)))
-  return found._replace(probes=probe_table(heads, types))
+    kept = (path / weights.path_of(name)).exists()
+    found[name] = StoredTrial(rows, curve, probes.get(name), path if kept else None)
+  return found
+
+
+def _lines(
+  path: pathlib.Path, config: Mapping[str, Any]
+) -> tuple[list[str], list[list[str]]]:
+  """Header and whole lines of the rows of a run that lasts."""
+  content = (path / TRIALS).read_bytes() if (path / TRIALS).exists() else b""
+  content = content[: content.rfind(b"\n") + 1]  # the last line may be cut short
+  header, *lines = read_csv(path / TRIALS, content) or [list(config.get("columns", {}))]
+  return header, lines
+
+
+def later(name: str, one: StoredTrial, other: StoredTrial) -> StoredTrial:
+  """What counts of a trial that stands in two places: the same, or the larger budget's.
+
+  Raises:
+    InvalidSetting: if it came to something else.
+  """
+  if one.text == other.text:
+    probes = {**(one.probes or {}), **(other.probes or {})} or None
+    return one._replace(probes=probes, weights=one.weights or other.weights)
+  for less, more in ((one, other), (other, one)):
+    most = max(row[-2] for row in more.rows)
+    if any(row[-1] == "censored" and row[-2] < most for row in less.rows):
+      return more
+  takes = f"one outcome of {name}: shares have {one.rows} and {other.rows}"
+  raise InvalidSetting("output_dir", "", takes)
+
+
+def _so_far(path: pathlib.Path, config: Mapping[str, Any]) -> _Found:
+  """The trials that have ended, in a directory and its shares."""
+  trials: dict[str, StoredTrial] = {}
+  # Shares first: what a run takes up from them stands in both places for a moment.
+  for place in (*shares.there(path).values(), path):
+    if not (place / CONFIG).exists():  # it is just beginning
+      continue
+    own = config if place == path else read_config(place / CONFIG)
+    for name, trial in so_far(place, own).items():
+      trials[name] = later(name, trials[name], trial) if name in trials else trial
+  header, _ = _lines(path, config)
+  types = _types(path / TRIALS, header, config)
+  width = len(coordinates(types)) + 1
+  heads = [(trial.rows[0][:width], trial.probes) for trial in trials.values()]
+  return _Found(
+    types,
+    [row for trial in trials.values() for row in trial.rows],
+    {name: trial.curve for name, trial in trials.items()},
+    probe_table(heads, types),
+    {name: trial.weights for name, trial in trials.items() if trial.weights},
+  )
 
 
 def _thresholds(settings: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ import jax
 
 from sepfx.errors import InvalidSetting
 from sepfx.provenance.environment import environment
+from sepfx.records import shares
 from sepfx.records.config import (
   CONFIG,
   LANES,
@@ -36,10 +37,8 @@ DIGESTS = "digests.json"
 # complete: see `sepfx.records.trial_files`.
 TRIALS, CURVES, PROBES = "trials.csv", "curves.npz", "probes.csv"
 ENDED = "checkpoints"
-_LOCK = ".lock"
-# Begins the name of a file that stands in a directory for the moment in which several
-# processes look whether they share it.
-SHARED = ".here-"
+# Begins the name of a file that earlier versions' `--distributed` may have left.
+_MARK = ".here-"
 # A disk's, not the user's: the same command goes on when it is mended.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -55,25 +54,27 @@ class RunDirectory:
   Attributes:
     path: the directory.
     stored: the content of its config.json; None if there is none yet.
+    alone: whether no other process has it open.
   """
 
-  def __init__(self, path: str | os.PathLike):
+  def __init__(self, path: str | os.PathLike, *, shared: bool = False):
     """Opens a new directory, or one that a run has written.
 
     Args:
       path: created if it is missing.
+      shared: whether others may have it open, too, that say so.
 
     Raises:
       InvalidSetting: if the directory cannot be written, is in use by a live run or
         holds something else.
     """
     self.path = pathlib.Path(path)
-    self._read_config()  # before anything is written into a directory of something else
-    self._lock = self._open()
+    config_of(self.path)  # before anything is written into a directory of something else
+    self._lock = self._open(shared)
     try:
       self.check_held()
-      self.stored = self._read_config()
-      for left in self.path.glob(f"{SHARED}*"):  # by a run that was killed
+      self.stored = config_of(self.path)
+      for left in self.path.glob(f"{_MARK}*"):  # by a run that was killed
         left.unlink()
     except BaseException:
       self._lock.close()
@@ -131,7 +132,7 @@ class RunDirectory:
       remove(self.path / DIGESTS)
     lost = self.stored is not None and not (self.path / CONFIG).exists()
     if name != CONFIG and lost:  # by somebody's hand: without it nothing can be read
-      self._write_config()
+      self._replace_config()
 
   def lanes(self, kind: str) -> dict[str, int]:
     """Lanes per device that a cell's trials last ran with, by its name.
@@ -162,8 +163,7 @@ class RunDirectory:
       noted = self.stored.setdefault(LANES, {}).setdefault(kind, {})
       for cell in changed:
         noted.setdefault(cell, []).append(lanes)
-      self.change(CONFIG)
-      self._write_config()
+      self.write_config()
 
   def rename_cells(self, names: Mapping[str, str]) -> None:
     """Gives cells other names in what the next config.json says of them."""
@@ -177,7 +177,7 @@ class RunDirectory:
     Another run may have begun at its path: what is written there would be taken for its.
     """
     try:
-      there = os.stat(self.path / _LOCK)
+      there = os.stat(self.path / shares.LOCK)
       held = os.path.samestat(there, os.fstat(self._lock.fileno()))
     except (FileNotFoundError, NotADirectoryError):
       held = False
@@ -187,12 +187,18 @@ class RunDirectory:
         "this run writes nothing more there"
       )
 
-  def _open(self) -> IO:
+  def share(self) -> None:
+    """Lets others open it from now on that say that they share it."""
+    with naming(self.path / shares.LOCK):
+      fcntl.flock(self._lock, fcntl.LOCK_SH)
+    self.alone = False
+
+  def _open(self, shared: bool) -> IO:
     """Creates the directory and locks it; the lock dies with the process."""
-    path = self.path / _LOCK
+    path = self.path / shares.LOCK
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      lock = open(path, "w")  # noqa: SIM115
+      lock = open(path, "a+")  # noqa: SIM115
     except OSError as error:
       if error.errno in _OF_THE_DISK:
         raise
@@ -200,15 +206,23 @@ class RunDirectory:
       raise InvalidSetting("output_dir", str(self.path), takes) from error
     try:
       with naming(path):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      lock.close()
-      takes = "a directory that no live run is using"
-      raise InvalidSetting("output_dir", str(self.path), takes) from error
-    except OSError:
+        self.alone = _locked(lock, fcntl.LOCK_EX)
+        held = self.alone or (shared and _locked(lock, fcntl.LOCK_SH))
+      if not held:
+        takes = "a directory that no live run is using" + self._users(shared)
+        raise InvalidSetting("output_dir", str(self.path), takes)
+    except (OSError, InvalidSetting):
       lock.close()
       raise
     return lock
+
+  def _users(self, shared: bool) -> str:
+    """Which shares are using it; "" if none, or if we come for one ourselves."""
+    if shared or not (self.path / shares.DIRECTORY).is_dir():
+      return ""
+    with shares.starting(self.path):
+      some = shares.living(self.path)
+    return f": {shares.named(some)} runs there" if some else ""
 
   def begin(
     self,
@@ -246,31 +260,71 @@ class RunDirectory:
       **({LANES: lanes} if lanes else {}),
       "starts": [*starts, here],
     }
-    self.change(CONFIG)
-    self._write_config()
+    self.write_config()
 
-  def _write_config(self) -> None:
+  def write_config(self) -> None:
+    """Writes `stored` into config.json.
+
+    Raises:
+      OSError: as `write`.
+    """
+    self.change(CONFIG)
+    self._replace_config()
+
+  def _replace_config(self) -> None:
     write_whole(self.path / CONFIG, json.dumps(self.stored, indent=2) + "\n")
 
-  def _read_config(self) -> dict[str, Any] | None:
-    path = self.path / CONFIG
-    if path.exists():
-      return read_config(path)
-    if not self.path.is_dir():
-      return None
-    # All that a run may leave that ended before its config.json was written.
-    own = {_LOCK, _partial(path).name}
-    names = {file.name for file in self.path.iterdir()} - own
-    others = sorted(name for name in names if not name.startswith(SHARED))
-    if others:
-      takes = f"an empty directory or one with a config.json; this one has {others[0]}"
-      if not names.isdisjoint((TRIALS, CURVES, ENDED)):
-        takes += (
-          ". If a run wrote it, put a copy of its config.json back; or move all of "
-        )
-        takes += "it away, and the trials run again"
-      raise InvalidSetting("output_dir", str(self.path), takes)
+
+class ReadDirectory(RunDirectory):
+  """A run directory that is only read, also while a process runs there."""
+
+  def __init__(self, path: pathlib.Path):
+    """Reads its config.json.
+
+    Raises:
+      InvalidSetting: if that is none.
+    """
+    self.path, self.stored = path, read_config(path / CONFIG)
+
+  def __exit__(self, *_: object) -> None:
+    pass
+
+  def change(self, name: str) -> None:
+    """Refuses."""
+    raise PermissionError(f"{self.path} is only read here, not its {name} written")
+
+
+def config_of(directory: pathlib.Path) -> dict[str, Any] | None:
+  """The content of a directory's config.json; None if it is new.
+
+  Raises:
+    InvalidSetting: for a directory of something else.
+  """
+  path = directory / CONFIG
+  if path.exists():
+    return read_config(path)
+  if not directory.is_dir():
     return None
+  # All that a run may leave that ended before its config.json was written.
+  own = {shares.LOCK, shares.DIRECTORY, _partial(path).name}
+  names = {file.name for file in directory.iterdir()} - own
+  others = sorted(name for name in names if not name.startswith(_MARK))
+  if others:
+    takes = f"an empty directory or one with a config.json; this one has {others[0]}"
+    if not names.isdisjoint((TRIALS, CURVES, ENDED)):
+      takes += ". If a run wrote it, put a copy of its config.json back; or move all of "
+      takes += "it away, and the trials run again"
+    raise InvalidSetting("output_dir", str(directory), takes)
+  return None
+
+
+def _locked(lock: IO, kind: int) -> bool:
+  """Locks a file, and returns whether nobody has a lock that is in the way."""
+  try:
+    fcntl.flock(lock, kind | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
 
 
 def write_whole(path: pathlib.Path, content: bytes | str) -> None:

@@ -28,7 +28,7 @@ from sepfx.ensembles.results import (
 from sepfx.ensembles.watchers import Watcher
 from sepfx.provenance.environment import kind_of
 from sepfx.records import weights
-from sepfx.records.completeness import missing
+from sepfx.records.agreement import missing
 from sepfx.records.run_directory import (
   CURVES,
   ENDED,
@@ -138,7 +138,7 @@ class TrialFiles(Watcher):
     Args:
       devices: of their kind; None for the default platform's.
     """
-    first, *_ = devices or jax.devices()
+    first, *_ = devices or jax.local_devices()
     return self._directory.lanes(kind_of(first))
 
   def batched(self, cells: Sequence[Cell], kind: str, lanes: int) -> None:

@@ -103,7 +103,7 @@ def serialised(name: str, model: nn.Module, params: Any) -> bytes:
     for path, array in flat.items()
   }
   described = json.dumps(descriptions.described(model))
-  return safetensors.numpy.save(arrays, {"trial": name, "model": described})
+  return _saved(arrays, {"trial": name, "model": described})
 
 
 def renamed(directory: pathlib.Path, old: str, new: str) -> bytes:
@@ -114,7 +114,17 @@ def renamed(directory: pathlib.Path, old: str, new: str) -> bytes:
   """
   content = read(directory, old)
   metadata = {"trial": new, "model": json.dumps(content.description)}
-  return safetensors.numpy.save(content.arrays, metadata)
+  return _saved(content.arrays, metadata)
+
+
+def _saved(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
+  """A file's content, with its metadata in one order: the library's own is by chance."""
+  content = safetensors.numpy.save(arrays, metadata)
+  end = 8 + int.from_bytes(content[:8], "little")
+  header = {**json.loads(content[8:end]), _METADATA: metadata}
+  text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+  text += b" " * (-len(text) % 8)
+  return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 class Content(NamedTuple):
@@ -196,6 +206,7 @@ class Kept(Mapping[str, Trained]):
     *,
     known: Mapping[str, type] | None = None,
     modules: Mapping[str, nn.Module] | None = None,
+    places: Mapping[str, pathlib.Path] | None = None,
   ):
     """Reads nothing yet.
 
@@ -205,16 +216,18 @@ class Kept(Mapping[str, Trained]):
       known: classes that may be made of what files say, by their qualified names; None
         for this package's own.
       modules: of trials whose module is at hand, by the trial's name.
+      places: the directory in which a trial's are, by its name; None for that of the run.
     """
-    self._directory = directory
-    self._names = [name for name in names if (directory / path_of(name)).exists()]
+    there = [name for name in names if (directory / path_of(name)).exists()]
+    self._places = dict.fromkeys(there, directory) if places is None else places
+    self._names = [name for name in names if name in self._places]
     self._known = known_classes() if known is None else known
     self._modules = modules or {}
 
   def __getitem__(self, name: str) -> Trained:
     if name not in self._names:
       raise KeyError(name)
-    content = read(self._directory, name)
+    content = read(self._places[name], name)
     own = self._modules.get(name)
     model = own if own is not None else self._made(name, content.description)
     return Trained(model, content.params, content.description)
@@ -233,7 +246,7 @@ class Kept(Mapping[str, Trained]):
     try:
       return descriptions.rebuilt(description, self._known)
     except ValueError as error:
-      path = self._directory / path_of(name)
+      path = self._places[name] / path_of(name)
       raise _refused(path, f"the description of a module ({error})") from error
 
   def __iter__(self) -> Iterator[str]:

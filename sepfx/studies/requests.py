@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sepfx import probes
-from sepfx.ensembles import Cell, trial_name
+from sepfx.ensembles import Cell, Records, trial_name
+from sepfx.errors import InvalidSetting
+from sepfx.records.run_directory import RunDirectory
 from sepfx.training import Probe
 
 
@@ -100,6 +103,10 @@ class Search(Protocol):
 
   num_trials: int
 
+  @property
+  def groups(self) -> Sequence[Sequence[Cell]]:
+    """The cells among which it chooses: what it does in one group depends on no other."""
+
   def __call__(self, ended: Mapping[str, Rows]) -> Sequence[str]:
     """Returns the names of the trials to run next, none when it is done.
 
@@ -108,3 +115,56 @@ class Search(Protocol):
     Args:
       ended: the rows of all trials chosen before, by name.
     """
+
+
+class Asked(Protocol):
+  """What a call asks for."""
+
+  def request(self, stored: Mapping[str, Any] | None) -> Request:
+    """Returns what is asked of a directory, with all that stands there.
+
+    Args:
+      stored: its config.json; None where there is no run yet.
+
+    Raises:
+      InvalidSetting: for a directory of something else; `request_of` fills in which.
+    """
+
+  def search(self, request: Request) -> Search | None:
+    """What chooses among the trials round by round; None to run all of them."""
+
+  def write_unfinished(
+    self, directory: RunDirectory, request: Request, records: Records, of: int | None
+  ) -> None:
+    """Leaves a figure of what has been recorded so far.
+
+    Args:
+      directory: where.
+      request: what is asked for.
+      records: the trials that have ended.
+      of: how many there will be; None if that is not known yet.
+    """
+
+  def leave(self, directory: RunDirectory, request: Request, records: Records) -> Any:
+    """Leaves figure and summary of a complete run; returns what its caller wants."""
+
+
+def request_of(
+  asked: Asked, stored: Mapping[str, Any] | None, path: str | os.PathLike
+) -> Request:
+  """Returns what is asked of a directory: the one place that says what a call may do.
+
+  Args:
+    asked: what is asked for.
+    stored: the directory's config.json; None where there is no run yet.
+    path: of the directory, for messages.
+
+  Raises:
+    InvalidSetting: for a directory of something else.
+  """
+  try:
+    return asked.request(stored)
+  except InvalidSetting as error:
+    if error.setting == "output_dir" and not error.got:
+      raise InvalidSetting("output_dir", str(path), error.takes) from error
+    raise

@@ -192,7 +192,7 @@ class Finished(NamedTuple):
 
 
 class StudyCall:
-  """What a call asks for of a study; a `sepfx.studies.running.Asked`."""
+  """What a call asks for of a study; a `sepfx.studies.requests.Asked`."""
 
   def __init__(
     self,
@@ -242,7 +242,7 @@ class StudyCall:
     ]
 
   def request(self, stored: Mapping[str, Any] | None) -> Request:
-    """Returns what is asked of a directory: see `running.Asked`."""
+    """Returns what is asked of a directory: see `requests.Asked`."""
     study, chosen = self._study, self._chosen
     whole, cells, own = chosen, self._own, self._own
     added: dict[str, Any] = {}
@@ -270,13 +270,13 @@ class StudyCall:
     )
 
   def search(self, request: Request) -> Search | None:
-    """What chooses among the trials: see `running.Asked`."""
+    """What chooses among the trials: see `requests.Asked`."""
     return self._study.search(request.own, self._chosen)
 
   def write_unfinished(
     self, directory: RunDirectory, request: Request, records: Records, of: int | None
   ) -> None:
-    """Leaves a figure of what has been recorded so far: see `running.Asked`."""
+    """Leaves a figure of what has been recorded so far: see `requests.Asked`."""
     so_far = self._run_of(request, records)
     with self._look():
       figure = self._study.draw(so_far, self._study.summarise(so_far))

@@ -18,7 +18,7 @@ from experiments.boolean.exhaustive import stored_floor
 from sepfx import InvalidSetting
 from sepfx.ensembles import Records, columns, table
 from sepfx.studies import tables
-from sepfx.studies.adaptive import Adaptive
+from sepfx.studies.searches import Adaptive
 from sepfx.studies.study import Run
 from sepfx.tasks import SparseBoolean
 from tests.programs import check_preset_says_what_it_is

@@ -19,8 +19,8 @@ from sepfx import models
 from sepfx.commands import program
 from sepfx.errors import require
 from sepfx.studies import study
-from sepfx.studies.adaptive import Adaptive
 from sepfx.studies.parts import made_from, optimizer_from
+from sepfx.studies.searches import Adaptive
 from sepfx.studies.settings import Chosen, Common, setting
 from sepfx.tasks import ParityChain, UnseenChains
 from sepfx.tasks.parity_chain import Mode

@@ -1,1 +1,0 @@
-"""Processes of one run that advance together: `--distributed`."""

@@ -1,0 +1,198 @@
+"""A run takes up what its shares have recorded.
+
+Trial by trial, in the order in which a trial is recorded: its row last. So whenever it is
+interrupted it can be done again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sepfx.errors import InvalidSetting
+from sepfx.provenance import sources
+from sepfx.records import shares, weights
+from sepfx.records.config import CONFIG, LANES, read_config, warn_of_other_devices
+from sepfx.records.loading import StoredTrial, later, so_far
+from sepfx.records.run_directory import (
+  ENDED,
+  SUMMARY,
+  TRIALS,
+  RunDirectory,
+  remove,
+)
+from sepfx.records.stored_trials import of_ended
+
+# Parts of code, or settings, that a message names.
+_NAMED = 5
+
+
+def take_up(directory: RunDirectory, *, alone: bool) -> None:
+  """Records what shares have of a run's trials, beside what stands in its directory.
+
+  Args:
+    directory: of the run; open.
+    alone: whether no share is being run. What has been taken up is then removed from the
+      shares; states of trials in progress stay there.
+
+  Raises:
+    InvalidSetting: if a share is of other settings or code, or a trial came to something
+      else in two places; it says which.
+    OSError: if something cannot be read or written.
+  """
+  found = {
+    share: path
+    for share, path in shares.there(directory.path).items()
+    if has_records(path)
+  }
+  if not found:
+    return
+  config = directory.stored
+  if config is None:
+    takes = f"a directory with its {CONFIG}: shares are there, put a copy of it back"
+    raise InvalidSetting("output_dir", str(directory.path), takes)
+  theirs = {}
+  for share, path in found.items():
+    own = read_config(path / CONFIG)
+    check_alike(directory, share, own)
+    theirs[share] = own, so_far(path, own)
+  here = so_far(directory.path, config)
+  changes = []
+  for share, (_, trials) in theirs.items():
+    for name, trial in trials.items():
+      before = here.get(name)
+      here[name] = later(name, before, trial) if before else trial
+      if before is None or _has_more(here[name], before):
+        changes.append((name, here[name], before, found[share]))
+  if changes or any(_is_unknown(directory, own) for own, _ in theirs.values()):
+    directory.discard(SUMMARY)
+    _note(directory, [own for own, _ in theirs.values()])
+  for name, trial, before, path in changes:
+    _write(directory, name, trial, before, path)
+  for path in found.values() if alone else ():
+    _empty(path)
+
+
+def has_records(path: pathlib.Path) -> bool:
+  """Whether a trial may be recorded in a directory: its table has more than a header.
+
+  Args:
+    path: of the directory.
+  """
+  file = path / TRIALS
+  return file.exists() and file.read_bytes().count(b"\n") > 1
+
+
+def check_alike(
+  directory: RunDirectory, share: shares.Share, own: Mapping[str, Any]
+) -> None:
+  """Refuses a share of other settings or code than its run's.
+
+  Warns of devices that round otherwise.
+
+  Args:
+    directory: of the run; open.
+    share: which.
+    own: the content of its config.json.
+
+  Raises:
+    InvalidSetting: it says what differs.
+  """
+  stored = directory.stored or {}
+  one, two = stored.get("settings", {}), own.get("settings", {})
+  differing = [k for k in {**one, **two} if one.get(k) != two.get(k)]
+  if stored.get("columns", {}) != own.get("columns", {}):
+    differing.append("columns")
+  code, other = (each.get("code") for each in (stored, own))
+  if code and other and code["scheme"] == other["scheme"] == sources.SCHEME:
+    both = (
+      sources.Code(each["wholes"], each["parts"], list(each["packages"]))
+      for each in (code, other)
+    )
+    changed, _ = sources.changes(*both)
+    differing += [f"the code of {name}" for name in changed]
+  if differing:
+    takes = f"shares of one run: {share} differs in {', '.join(differing[:_NAMED])}"
+    raise InvalidSetting("output_dir", str(directory.path), takes)
+  starts = own["starts"]
+  if starts:
+    warn_of_other_devices(directory.path, stored.get("starts", []), starts[-1])
+
+
+def _has_more(trial: StoredTrial, before: StoredTrial) -> bool:
+  """Whether something of a trial is to be written that is not there."""
+  more = (
+    trial.text != before.text
+    or (trial.probes or {}).keys() != (before.probes or {}).keys()
+  )
+  return more or (trial.weights is not None and before.weights is None)
+
+
+def _is_unknown(directory: RunDirectory, own: Mapping[str, Any]) -> bool:
+  stored = directory.stored or {}
+  return any(start not in stored["starts"] for start in own["starts"])
+
+
+def _note(directory: RunDirectory, owns: list[dict[str, Any]]) -> None:
+  """Writes down where the shares' trials ran, and with how many lanes."""
+  stored = directory.stored
+  assert stored is not None
+  for own in owns:
+    stored["starts"] += [each for each in own["starts"] if each not in stored["starts"]]
+    for kind, cells in own.get(LANES, {}).items():
+      noted = stored.setdefault(LANES, {}).setdefault(kind, {})
+      for cell, widths in cells.items():
+        before = noted.setdefault(cell, [])
+        before += [width for width in widths if width not in before]
+  directory.write_config()
+
+
+def _write(
+  directory: RunDirectory,
+  name: str,
+  trial: StoredTrial,
+  before: StoredTrial | None,
+  share: pathlib.Path,
+) -> None:
+  """Records one trial: its row last."""
+  if trial.weights and trial.weights != directory.path:
+    content = (trial.weights / weights.path_of(name)).read_bytes()
+    directory.write(weights.path_of(name), content)
+  buffer = io.BytesIO()
+  np.save(buffer, trial.curve)
+  directory.write(of_ended(name, "npy"), buffer.getvalue())
+  if trial.probes is not None:
+    directory.write(of_ended(name, "json"), json.dumps(trial.probes))
+  if before is not None and before.text == trial.text:
+    return
+  if (directory.path / TRIALS).exists():
+    directory.append(TRIALS, trial.text)
+  else:
+    header = (share / TRIALS).read_text().partition("\n")[0]
+    directory.write(TRIALS, f"{header}\n{trial.text}")
+
+
+def _empty(share: pathlib.Path) -> None:
+  """Removes a share's records, its rows first; checkpoints stay."""
+  remove(share / TRIALS)
+  for file in [*share.glob(f"{ENDED}/*.npy"), *share.glob(f"{ENDED}/*.json")]:
+    remove(file)
+  if (share / weights.DIRECTORY).exists():
+    remove(share / weights.DIRECTORY)
+
+
+def discard(directory: RunDirectory) -> None:
+  """Removes the shares of a complete run, which has all that they had.
+
+  Args:
+    directory: of the run; open, and no share is being run.
+  """
+  for path in shares.there(directory.path).values():
+    remove(path)
+  if (claims := directory.path / shares.DIRECTORY / "claims").exists():
+    remove(claims)

@@ -1,0 +1,205 @@
+"""Runs those trials of a request that are not recorded yet."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import rich.console
+
+from sepfx.ensembles import Watcher
+from sepfx.ensembles import run as run_trials
+from sepfx.ensembles.compiling import Programs
+from sepfx.records.beginning import begun
+from sepfx.records.checkpoints import Checkpoints
+from sepfx.records.run_directory import ENDED, SUMMARY, RunDirectory
+from sepfx.records.shares import Share
+from sepfx.records.trial_files import TrialFiles
+from sepfx.studies.requests import Plan, Request, Rows, Search
+from sepfx.watching.progress import Progress
+from sepfx.watching.viewers import Profile, TensorBoard
+
+
+class Options(NamedTuple):
+  """How trials run. What is computed does not depend on it.
+
+  Attributes:
+    lanes: lanes per device; 0 to choose.
+    devices: where; None for all of the default platform.
+    checkpoint_seconds: time between two checkpoints of the trials in progress.
+    stopping: asked after every dispatch whether to keep what is in progress and stop.
+    console: where progress is shown.
+    watchers: told of everything that happens.
+    tensorboard: whether curves are written for TensorBoard.
+    profile: whether the first dispatches are traced.
+    share: of the trials, that this process runs; None for all of them.
+    merge: whether what shares have is taken up, and nothing run.
+  """
+
+  lanes: int = 0
+  devices: Sequence[jax.Device] | None = None
+  checkpoint_seconds: float = 300.0
+  stopping: Callable[[], bool] = lambda: False
+  console: rich.console.Console | None = None
+  watchers: Sequence[Watcher] = ()
+  tensorboard: bool = False
+  profile: bool = False
+  share: Share | None = None
+  merge: bool = False
+
+
+def check_draws(request: Request) -> None:
+  """Raises `InvalidSetting` if a task cannot be drawn.
+
+  Before a directory says that it is of this run.
+  """
+  for cell in request.own:
+    cell.trial.task.check_draw(cell.seeds(request.seed, request.num_trials).task)
+
+
+def begun_in(
+  directory: RunDirectory,
+  request: Request,
+  search: Search | None,
+  options: Options,
+  *,
+  is_share: bool = False,
+) -> TrialFiles:
+  """The records in a directory, which then says which run it is of.
+
+  Args:
+    directory: where; open.
+    request: what is asked for.
+    search: chooses among the trials; None to run all of them.
+    options: how trials run.
+    is_share: whether it has a part of the trials alone.
+
+  Raises:
+    InvalidSetting: as `beginning.begun`.
+  """
+  counts = {cell.name: request.num_trials for cell in request.own}
+  return begun(
+    directory,
+    request.settings,
+    request.cells,
+    added=request.added,
+    probed=request.probed,
+    keep_weights=request.keep_weights,
+    probe=request.probe,
+    notes=request.notes,
+    devices=options.devices,
+    order=request.order,
+    named=request.named,
+    asked=None if search or is_share else counts,
+  )
+
+
+class Missing:
+  """Runs trials that are missing, and tells those who follow."""
+
+  def __init__(
+    self,
+    request: Request,
+    files: TrialFiles,
+    directory: RunDirectory,
+    others: Iterable[pathlib.Path],
+    options: Options,
+    watchers: Sequence[Watcher] = (),
+    elsewhere: Mapping[str, Rows] | None = None,
+  ):
+    """Runs nothing yet.
+
+    Args:
+      request: what is asked for.
+      files: where trials are recorded.
+      directory: that they are in.
+      others: run directories in which trials may have been in progress.
+      options: how trials run.
+      watchers: told of everything that happens, when it has been recorded.
+      elsewhere: rows of trials that are recorded in other directories.
+    """
+    self._request, self._files, self._options = request, files, options
+    self._directory, self._watchers = directory, watchers
+    self._elsewhere = elsewhere or {}
+    self._keeper = Checkpoints(
+      directory.path / ENDED,
+      options.checkpoint_seconds,
+      run=request.identity,
+      directory=directory,
+      others=[path / ENDED for path in others],
+    )
+    self.widths = files.widths(options.devices)
+
+  def run(self, plan: Plan, search: Search | None) -> None:
+    """Runs those of a plan, or those that a search chooses.
+
+    Raises:
+      Interrupted: if the run was asked to stop.
+      OSError: if something could not be recorded.
+    """
+    files, options, path = self._files, self._options, self._directory.path
+    self._plan = plan
+    self._programs: Programs | None = {} if search else None
+    with contextlib.ExitStack() as while_running:
+      watchers: list[Watcher] = []
+      if options.tensorboard:
+        watchers.append(TensorBoard(path / "tensorboard", files))
+      if options.profile:
+        watchers.append(while_running.enter_context(Profile(path / "profile")))
+      number = len(plan.again) + (search.num_trials if search else len(plan.names))
+      progress = Progress(number, self._request.cells, options.console)
+      while_running.enter_context(progress)
+      self._all = [*watchers, files, progress, *self._watchers, *options.watchers]
+      if search is None:
+        self._finish([*plan.names, *plan.again], progress)
+        return
+      if plan.again:
+        self._finish(plan.again, progress)
+      ended: dict[str, Rows] = {}
+      expected = search.num_trials
+      while True:
+        chosen = search(ended)
+        progress.leave_out(expected - search.num_trials)
+        expected = search.num_trials
+        if not chosen:
+          break
+        ended.update(self._finish(chosen, progress))
+
+  def _finish(self, chosen: Sequence[str], progress: Progress) -> dict[str, Rows]:
+    """Runs those that are not recorded; returns the rows of all."""
+    request, options = self._request, self._options
+    known = self._rows(chosen)
+    missing = set(chosen) - set(known)
+    progress.recorded(len(known))
+    progress.awaits(missing)
+    if missing:
+      self._directory.discard(SUMMARY)  # which says that a run is complete
+    for _ in run_trials(
+      # All models at one length before the next: what is slow shows early.
+      sorted(request.cells, key=lambda cell: cell.coordinates["length"]),
+      seed=request.seed,
+      num_trials=self._plan.num_trials,
+      lanes=options.lanes,
+      devices=options.devices,
+      finished=self._plan.every - missing,
+      watchers=self._all,
+      keeper=self._keeper,
+      stopping=options.stopping,
+      programs=self._programs,
+      probe=request.probe,
+      keep_weights=request.keep_weights,
+      widths=self.widths,
+    ):
+      pass
+    ended = self._rows(chosen)
+    if lost := sorted(missing - set(ended)):
+      raise RuntimeError(f"these trials ran and left no record: {', '.join(lost)}")
+    return ended
+
+  def _rows(self, names: Sequence[str]) -> dict[str, Rows]:
+    """The rows of those of these trials of which nothing is missing."""
+    every = {**self._elsewhere, **self._files.rows}
+    return {name: every[name] for name in names if name in every}
