@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs an experiment on a Cloud TPU VM: creates it (or takes a running one), installs,
-# launches on all workers, fetches the results as they come, launches again after a
+# Runs a study on a Cloud TPU VM: creates it (or takes a running one), installs, launches a
+# share of the trials on each worker, fetches the results as they come, launches again after a
 # preemption, and deletes what it created.
 set -euo pipefail
 
@@ -8,12 +8,13 @@ usage() {
   cat <<'END'
 usage: ./run_tpu.sh --name=NAME --zone=ZONE --type=TYPE [option...] -- FLAG...
 
-FLAG... goes to `python -m experiments.sample_complexity`, without --output_dir:
+FLAG... goes to the study, without --output_dir:
   ./run_tpu.sh --name=sepfx --zone=us-central1-a --type=v5litepod-8 --spot -- \
       --flagfile=experiments/flags/fig1a.cfg
 
   --name=NAME        of the TPU VM; one that runs already is used, and not deleted
   --zone=ZONE        where
+  --study=NAME       of those that `sepfx --help` names [sample-complexity]
   --type=TYPE        accelerator type
   --version=VERSION  runtime version [tpu-ubuntu2204-base]
   --project=PROJECT  [gcloud's own]
@@ -33,12 +34,13 @@ fail() {
   exit 2
 }
 
-name='' zone='' type='' version=tpu-ubuntu2204-base project='' spot='' results=''
+name='' zone='' study=sample-complexity type='' version=tpu-ubuntu2204-base project='' spot='' results=''
 shared_dir='' fetch_every=60 launches=20 keep='' dry_run=''
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} ;;
     --zone=*) zone=${1#*=} ;;
+    --study=*) study=${1#*=} ;;
     --type=*) type=${1#*=} ;;
     --version=*) version=${1#*=} ;;
     --project=*) project=${1#*=} ;;
@@ -61,6 +63,8 @@ done
   fail "--name: got '$name', takes lower-case letters, digits and hyphens"
 [[ $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]] ||
   fail "--zone: got '$zone', takes a zone such as us-central1-a"
+[[ $study =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] ||
+  fail "--study: got '$study', takes the name of a study such as best-rate"
 [[ $type =~ ^v[0-9]+[a-z]*-[1-9][0-9]{0,4}$ ]] ||
   fail "--type: got '$type', takes an accelerator type such as v5litepod-8"
 [[ $fetch_every =~ ^[1-9][0-9]{0,8}$ ]] || fail "--fetch_every: got '$fetch_every', takes seconds"
@@ -69,13 +73,13 @@ done
 [[ $shared_dir != [-~]* ]] ||
   fail "--shared_dir: got '$shared_dir', takes a path that begins with no ~ and no -"
 # These types have eight chips or cores a worker at most.
-distributed=''
+several=''
 if ((${type##*-} > 8)); then
   [[ $shared_dir ]] || fail "--shared_dir: missing, and $type has more than one worker"
-  distributed=--distributed
+  several=1
 fi
 for flag; do
-  [[ $flag != --output_dir* && $flag != --distributed* ]] ||
+  [[ $flag != --output_dir* && $flag != --share* && $flag != --merge* ]] ||
     fail "$flag: set by this script (see --results and --shared_dir)"
   # It would be launched again and again.
   [[ $flag != --max_minutes* ]] || fail "$flag: not here, a VM runs to the end"
@@ -141,11 +145,44 @@ install() {
   fi
 }
 
-launch() {
+# Runs the study on one worker: run WORKER SETTINGS FLAG...
+run() {
   local flags
-  printf -v flags '%q ' "$@"
-  on_workers all "cd sepfx && ../venv/bin/python -m experiments.sample_complexity \
-$flags$distributed --output_dir=\"\$(cd && realpath -m $remote_dir)\""
+  printf -v flags '%q ' "${@:3}"
+  on_workers "$1" "cd sepfx && $2../venv/bin/python -m experiments.${study//-/_} \
+$flags--output_dir=\"\$(cd && realpath -m $remote_dir)\""
+}
+
+# How many workers the VM has.
+count_workers() {
+  [[ ! $dry_run ]] || { echo 2 && return; }
+  tpu describe "$name" --format='value(networkEndpoints[].ipAddress)' |
+    tr ';' '\n' | grep -c .
+}
+
+# Each worker has its own chips to itself: the runtime does not wait for the others.
+alone='TPU_PROCESS_BOUNDS=1,1,1 TPU_CHIPS_PER_PROCESS_BOUNDS=2,2,1 '
+alone+='TPU_VISIBLE_CHIPS=0,1,2,3 '
+
+launch() {
+  if [[ ! $several ]]; then
+    run 0 '' "$@"
+    return
+  fi
+  local count worker code=0 own workers=()
+  count=$(count_workers) || return 1
+  for ((worker = 0; worker < count; worker++)); do
+    run "$worker" "$alone" "$@" "--share=$worker/$count" &
+    workers+=($!)
+  done
+  for worker in "${workers[@]}"; do
+    own=0
+    wait "$worker" || own=$?
+    # Bad settings are said first, then whatever else went wrong.
+    ((own == 0 || code == 2)) || code=$own
+  done
+  ((code == 0)) || return "$code"
+  run 0 'JAX_PLATFORMS=cpu ' "$@" --merge
 }
 
 # Ended between two moves, what was fetched before is all that there is.

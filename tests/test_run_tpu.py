@@ -74,6 +74,8 @@ def results(tmp_path):
     ((*VM, "--models=gru"), "unknown setting --models=gru"),
     (VM, "no flags for the experiment"),
     ((*VM, *FLAGS, "--output_dir=here"), "--output_dir=here: set by this script"),
+    ((*VM, *FLAGS, "--share=0/2"), "--share=0/2: set by this script"),
+    ((*VM, "--study=Best", *FLAGS), "--study: got 'Best', takes the name of a study"),
   ],
 )
 def test_bad_settings_stop_it_before_anything_is_created(tmp_path, arguments, message):
@@ -93,12 +95,14 @@ def test_a_dry_run_prints_every_command_and_runs_none(tmp_path):
   ]  # fmt: skip
   assert "--spot" in done.stdout
   assert "--flagfile=experiments/flags/fig1a.cfg" in done.stdout
-  assert "--distributed" not in done.stdout  # one worker
+  assert "--share" not in done.stdout  # one worker
   assert not (tmp_path / "results").exists()
   many = (*VM[:2], "--type=v5litepod-16", "--shared_dir=/nfs/run", "--dry_run")
   done, _ = call(tmp_path, *many, results(tmp_path), *FLAGS)
   assert done.returncode == 0, done.stderr
-  assert "--distributed" in done.stdout
+  assert "share=0/2" in done.stdout
+  assert "share=1/2" in done.stdout
+  assert "--merge" in done.stdout
 
 
 def test_a_dry_run_touches_nothing(tmp_path):
@@ -128,6 +132,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 export HOME=$here/home PATH="$here/remote:$PATH"
 mkdir -p "$HOME" && cd "$HOME"
 [[ $4 != scp || $6 != *.new ]] || mkdir "$6"
+[[ $4 != describe || $* != *networkEndpoints* ]] || echo "10.0.0.1;10.0.0.2"
 [[ $4 == ssh ]] || exit 0
 for argument; do
   [[ $argument != --command=* ]] || exec bash -c "${argument#--command=}"
@@ -138,7 +143,7 @@ PROGRAMS = {
   "git": 'mkdir -p "${@: -1}"',
   "python3.11": """mkdir -p venv/bin
 printf '#!/bin/sh\n' > venv/bin/pip
-printf '#!/bin/sh\nprintf "%%s\\n" "$@" > "$HOME/arguments"\n' > venv/bin/python
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" > "$HOME/arguments.$$"\n' > venv/bin/python
 chmod +x venv/bin/*""",
 }
 
@@ -156,13 +161,42 @@ def test_no_value_is_run_by_a_remote_shell(tmp_path):
   shared, flag = f"{tmp_path}/nfs{HOSTILE}", f"--models={HOSTILE}"
   done, _ = call(
     tmp_path, *VM[:2], "--type=v5litepod-16", f"--shared_dir={shared}",
-    results(tmp_path), "--", flag, gcloud=REMOTE,
+    "--study=best-rate", results(tmp_path), "--", flag, gcloud=REMOTE,
   )  # fmt: skip
   assert done.returncode == 0, done.stderr
   assert not list(tmp_path.rglob("INJECTED"))
-  found = (tmp_path / "bin/home/arguments").read_text()
-  wanted = ["-m", "experiments.sample_complexity", flag, "--distributed"]
-  assert found == "\n".join([*wanted, f"--output_dir={shared}"]) + "\n"
+  found = {file.read_text() for file in (tmp_path / "bin/home").glob("arguments.*")}
+  assert found == {
+    "\n".join(["-m", "experiments.best_rate", flag, last, f"--output_dir={shared}", ""])
+    for last in ("--share=0/2", "--share=1/2", "--merge")
+  }
+
+
+@pytest.mark.parametrize(("code", "says"), [(2, "refused its settings"), (75, "gave up")])
+def test_a_worker_of_two_that_ends_early(tmp_path, code, says):
+  """Its share is launched again; nothing is merged before."""
+  gcloud = GCLOUD.replace(
+    "read -r code",
+    f"""
+        [[ "$*" != *share=0/2* ]] || exit 0
+        [[ "$*" != *share=1/2* ]] || exit {code}
+        read -r code""",
+  )
+  gcloud = gcloud.replace(
+    "cat state ;;",
+    """case "$*" in
+      *networkEndpoints*) echo "10.0.0.1;10.0.0.2" ;;
+      *) cat state ;;
+    esac ;;""",
+  )
+  done, verbs = call(
+    tmp_path, *VM[:2], "--type=v5litepod-16", "--shared_dir=/nfs/run", "--launches=2",
+    results(tmp_path), *FLAGS, gcloud=gcloud,
+  )  # fmt: skip
+  assert done.returncode == 2
+  assert says in done.stderr
+  assert "--merge" not in (tmp_path / "bin/calls").read_text()
+  assert verbs[-1] == "delete"
 
 
 def test_it_creates_runs_fetches_and_deletes(tmp_path):

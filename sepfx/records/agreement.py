@@ -1,7 +1,8 @@
 """Whether the files of a run agree.
 
-Rows follow from the curve of their trial: both are written when it ends, so a row that its
-curve contradicts was changed since. And all files speak of the trials that the run has.
+Rows follow from the curve of their trial: both are written when it ends. So a row that
+its curve contradicts was changed since. And all files speak of the trials that the run
+has.
 """
 
 from __future__ import annotations
