@@ -94,7 +94,8 @@ def test_a_share_has_few_programs():
   asked = StudyCall(sample_complexity.STUDY, chosen)
   request = asked.request(None)
   plan = sepfx.studies.requests.planned(request, [], None)
-  parts = [sharing.plan_of(Share(k, 4), request, plan).names for k in range(4)]
+  order = sharing.in_order_of_shares(request, plan)
+  parts = [Share(k, 4).cut(order) for k in range(4)]
   assert sorted(name for part in parts for name in part) == sorted(plan.names)
   for part in parts:
     assert len({name.rpartition("/")[0] for name in part}) == 1
@@ -357,7 +358,7 @@ def test_a_search_in_three_shares(tmp_path, study, settings):
       study, settings, directory=tmp_path / "parts", share=(k, 3), progress=False
     )
     words.append(part.words)
-  assert "elsewhere at least" in words[0]
+  assert "are missing, of shares 0, 2 of 3" in words[0]
   assert "none is missing elsewhere" in words[-1]
   ran = []
   sepfx.run(

@@ -19,6 +19,7 @@ from sepfx.records import own_code
 from sepfx.records.config import CONFIG
 from sepfx.records.run_directory import RunDirectory
 from sepfx.records.trial_files import TrialFiles
+from sepfx.studies import share_runs
 from sepfx.studies.requests import Asked, Request, Search, planned, request_of
 from sepfx.watching.progress import time_words
 
@@ -70,7 +71,8 @@ def _of_request(
       keep_weights=request.keep_weights,
       only_read=True,
     )
-    recorded, outgrown = set(files.rows), files.outgrown_trials
+    recorded = set(files.rows) | set(share_runs.recorded_in(directory.path, request))
+    outgrown = files.outgrown_trials
     widths = files.widths()
   plan = planned(request, outgrown, search)
   missing = {*plan.names, *plan.again} - recorded

@@ -191,6 +191,28 @@ def so_far(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, StoredTri
   return found
 
 
+def rows_so_far(
+  path: pathlib.Path, config: Mapping[str, Any]
+) -> dict[str, list[dict[str, Any]]]:
+  """Reads the rows of trials alone, values by column: not whether all else is there.
+
+  Args:
+    path: of the directory, without its shares.
+    config: the content of its config.json.
+
+  Raises:
+    InvalidSetting: if the file is malformed.
+    OSError: if it cannot be read.
+  """
+  header, lines = _lines(path, config)
+  types = _types(path / TRIALS, header, config)
+  found = _grouped(path / TRIALS, lines, types, _thresholds(config.get("settings", {})))
+  return {
+    name: [dict(zip(types, row, strict=True)) for row in rows]
+    for name, (_, rows) in found.items()
+  }
+
+
 def _lines(
   path: pathlib.Path, config: Mapping[str, Any]
 ) -> tuple[list[str], list[list[str]]]:

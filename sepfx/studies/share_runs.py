@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sepfx.ensembles import Records
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import adoption, digests, own_code, shares
-from sepfx.records.config import CONFIG
+from sepfx.records.config import CONFIG, read_config
+from sepfx.records.loading import rows_so_far
 from sepfx.records.run_directory import (
   TRIALS,
   ReadDirectory,
@@ -19,6 +20,7 @@ from sepfx.records.run_directory import (
   config_of,
 )
 from sepfx.records.shares import Share
+from sepfx.records.stored_trials import outgrown
 from sepfx.records.trial_files import TrialFiles
 from sepfx.studies import sharing
 from sepfx.studies.missing import Missing, Options, begun_in, check_draws
@@ -59,13 +61,16 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
     Interrupted: if the run was asked to stop.
     OSError: if something could not be recorded.
   """
-  config_of(path)  # before anything is written into a directory of something else
+  # Before anything is written into a directory of something else; and what takes long
+  # before others that start have to wait.
+  whole = request_of(asked, config_of(path), path)
+  check_draws(whole)
   with contextlib.ExitStack() as held:
     with shares.starting(path):
       root = held.enter_context(RunDirectory(path, shared=True))
-      whole = request_of(asked, root.stored, path)
+      if root.stored is not None and _grows(whole, root):  # another share made it
+        whole = request_of(asked, root.stored, path)
       search = asked.search(whole)
-      check_draws(whole)
       _check_others(path, share)
       if _grows(whole, root):
         _check_alone(path, root)
@@ -87,16 +92,29 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
     request = sharing.request_of(share, whole, search.groups) if search else whole
     search = asked.search(request) if search else None
     files = begun_in(own, request._replace(added={}), search, options, is_share=True)
-    plan = planned(whole, at_root.outgrown_trials, search)
-    plan = sharing.plan_of(share, whole, plan)
-    earlier = [p for s, p in shares.there(path).items() if s.count != share.count]
-    known = _elsewhere(root, own, whole)
-    missing = Missing(request, files, own, [path, *earlier], options, elsewhere=known)
+    every = planned(whole, at_root.outgrown_trials, search)
+    order = sharing.in_order_of_shares(whole, every)
+    part = set(share.cut(order))
+    plan = every._replace(
+      names=[name for name in every.names if name in part],
+      again=[name for name in every.again if name in part],
+    )
+    known: dict[str, Rows] = dict(at_root.rows)
+    others = [path]
+    for one, place in shares.there(path).items():
+      if one.count != share.count:  # else none of its trials is this one's
+        others.append(place)
+      if one != share and adoption.has_records(place):
+        other = ReadDirectory(place)
+        adoption.check_alike(root, one, other.stored or {})
+        known |= _read(other, whole).rows if one.count != share.count else {}
+    missing = Missing(request, files, own, others, options, elsewhere=known)
     missing.widths = {**at_root.widths(options.devices), **missing.widths}
     if request.own or plan.again:
       missing.run(plan, search)
-    everywhere = {**_elsewhere(root, own, whole), **files.rows}
-    return Part(_words(asked, share, whole, at_root, everywhere), files.records)
+    recorded = {**at_root.rows, **recorded_in(path, whole)}
+    text = _words(share, lambda one: _left(asked, one, whole, order, recorded))
+    return Part(text, files.records)
 
 
 def _check_others(path: pathlib.Path, share: Share) -> None:
@@ -132,50 +150,56 @@ def _read(directory: RunDirectory, request: Request) -> TrialFiles:
   )
 
 
-def _elsewhere(
-  root: RunDirectory, own: RunDirectory, request: Request
-) -> dict[str, Rows]:
-  """Rows of all trials of which nothing is missing, in the run and its other shares."""
-  found: dict[str, Rows] = dict(_read(root, request).rows)
-  for share, path in shares.there(root.path).items():
-    if path != own.path and adoption.has_records(path):
-      other = ReadDirectory(path)
-      adoption.check_alike(root, share, other.stored or {})
-      found |= _read(other, request).rows
+def recorded_in(path: pathlib.Path, request: Request) -> dict[str, Rows]:
+  """Rows of trials in the shares of a run, as they stand: for counts alone.
+
+  Without those that a larger budget brings back.
+
+  Args:
+    path: of the run's directory.
+    request: what is asked for.
+  """
+  cells = {cell.name: cell for cell in request.cells}
+  found: dict[str, Rows] = {}
+  for place in shares.there(path).values():
+    if (place / CONFIG).exists():
+      for name, rows in rows_so_far(place, read_config(place / CONFIG)).items():
+        cell = cells.get(name.rpartition("/")[0])
+        if cell is not None and not outgrown(cell, [tuple(r.values()) for r in rows]):
+          found[name] = rows
   return found
 
 
-def _words(
+def _left(
   asked: Asked,
   share: Share,
   whole: Request,
-  root: TrialFiles,
+  order: Sequence[str],
   recorded: Mapping[str, Rows],
-) -> str:
-  """What a share has come to, and what is missing elsewhere."""
+) -> tuple[int, int]:
+  """Trials of a share, and how many of them are missing: as far as is known by now."""
   search = asked.search(whole)
+  if search is None:
+    names = share.cut(order)
+    return len(names), len(set(names) - recorded.keys())
+  part = sharing.request_of(share, whole, search.groups)
+  return _searched(asked.search(part), recorded) if part.own else (0, 0)
 
-  def left(one: Share) -> tuple[int, int]:
-    """Trials of a share, and how many of them are missing; as far as is known."""
-    if search is None:
-      plan = planned(whole, root.outgrown_trials, None)
-      own = sharing.plan_of(one, whole, plan)
-      names = {*own.names, *own.again}
-      return len(names), len(names - recorded.keys())
-    part = sharing.request_of(one, whole, search.groups)
-    return _searched(asked.search(part), recorded) if part.own else (0, 0)
 
+def _words(share: Share, left: Callable[[Share], tuple[int, int]]) -> str:
+  """What a share has come to, and what is missing elsewhere.
+
+  Args:
+    share: which.
+    left: as `_left`.
+  """
   number, own = left(share)
   text = f"{share}: {number - own:,} of {number:,} trials are recorded"
-  lacking = {one: left(one)[1] for one in share.others()}
-  lacking = {one: missing for one, missing in lacking.items() if missing}
+  lacking = {one: missing for one in share.others() if (missing := left(one)[1])}
   if not lacking:
     return f"{text}; none is missing elsewhere: the same command without --share is next"
-  least = "at least " if search else ""
-  return (
-    f"{text}; elsewhere {least}{sum(lacking.values()):,} are missing, of "
-    f"{shares.named(list(lacking))}"
-  )
+  number = sum(lacking.values())
+  return f"{text}; elsewhere {number:,} are missing, of {shares.named(list(lacking))}"
 
 
 def _searched(search: Search | None, recorded: Mapping[str, Rows]) -> tuple[int, int]:

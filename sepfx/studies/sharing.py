@@ -143,11 +143,10 @@ def request_of(
   return request._replace(own=[cell for cell in request.own if cell.name in names])
 
 
-def plan_of(share: Share, request: Request, plan: Plan) -> Plan:
-  """A share's part of the trials that all shares may run.
+def in_order_of_shares(request: Request, plan: Plan) -> list[str]:
+  """Names of the trials that all shares may run, in the order in which they are cut.
 
   Args:
-    share: which.
     request: of all shares.
     plan: of all shares.
   """
@@ -157,8 +156,4 @@ def plan_of(share: Share, request: Request, plan: Plan) -> Plan:
     cell, _, trial = name.rpartition("/trial=")
     return place[cell], int(trial)
 
-  own = set(share.cut(sorted([*plan.names, *plan.again], key=key)))
-  return plan._replace(
-    names=[name for name in plan.names if name in own],
-    again=[name for name in plan.again if name in own],
-  )
+  return sorted([*plan.names, *plan.again], key=key)
