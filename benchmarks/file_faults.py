@@ -11,9 +11,10 @@ its output directory (open, write, fsync, rename, mkdir, unlink) is struck:
 * eio: this operation alone fails with EIO.
 
 Then the same command runs undisturbed, and must leave what an undisturbed run leaves,
-byte for byte, with digests that prove it and nothing set aside. Of a disk that fails,
-the exit code must be 74 and the message name a file below the directory; or 0 where the
-operation did not matter.
+byte for byte, with digests that prove it and nothing set aside. "shares" is a run that
+finds all of its trials in two shares, and takes them up. Of a disk that fails, the exit
+code must be 74 and the message name a file below the directory; or 0 where the operation
+did not matter.
 
 Operations are seen by a library that is loaded before the C library, so those of every
 library count; it takes Linux and a C compiler. Each run is forked from one process that
@@ -61,6 +62,7 @@ EXPERIMENTS = {
     "--check_every=2", "--num_test=200", "--max_samples=160", "--thresholds=0.9,0.3",
     "--learning_rate=0.01",
   ),
+  "shares": (),
   "boolean_sample_complexity": (
     "--models=tests.test_erm:Logistic", "--contexts=4", "--sparsity=1", "--num_test=50",
     "--sample_sizes=8", "--max_steps=20",
@@ -82,6 +84,7 @@ EXPERIMENTS = {
     "--check_every=10", "--max_steps=20",
   ),
 }  # fmt: skip
+EXPERIMENTS["shares"] = EXPERIMENTS["sample_complexity"]
 FAULTS = ("kill", "full", "eio")
 _FILES = ("trials.csv", "probes.csv", "summary.json", "figure.png")
 _ROOT = pathlib.Path(__file__).parent.parent
@@ -130,34 +133,43 @@ class Trier:
       scratch: a directory for what it leaves.
     """
     # The module itself: its other name is for `python -m` and imports.
-    entry = catalogue.of_package("experiments")[experiment.replace("_", "-")]
+    study = "sample_complexity" if experiment == "shares" else experiment
+    entry = catalogue.of_package("experiments")[study.replace("_", "-")]
     self._module = entry.module
     self._arguments = (*_EVERY, *EXPERIMENTS[experiment])
     self._scratch = scratch.resolve()
+    self._begun = self._scratch / "begun"
+    shutil.rmtree(self._begun, ignore_errors=True)
     self._arm = ctypes.CDLL(None).file_faults_arm
     for name in (self._module, "tests.small", "tests.test_erm", "matplotlib.pyplot"):
       importlib.import_module(name)
+    for k in range(2) if experiment == "shares" else ():
+      share = self.attempt(self._begun.name, further=[f"--share={k}/2"])
+      assert share.code == 0, share.errors
     for _ in range(2):  # the first fills the compilation cache, and may write otherwise
       first = self.attempt("undisturbed")
       assert first.code == 0, first.errors
       self.wanted = contents(self._scratch / "undisturbed")
       self.operations = first.operations
 
-  def attempt(self, name: str, fault: str = "", at: int = 0) -> Attempt:
+  def attempt(
+    self, name: str, fault: str = "", at: int = 0, further: Sequence[str] = ()
+  ) -> Attempt:
     """Runs it once in a process of its own.
 
     Args:
       name: of its output directory; what is there goes away unless it is disturbed.
       fault: one of `FAULTS`, or "".
       at: the operation that is struck, from 1.
+      further: arguments.
     """
     directory = self._scratch / name
     if name == "undisturbed":
-      shutil.rmtree(directory, ignore_errors=True)
+      self._make_anew(directory)
     errors, journal = self._scratch / "stderr", self._scratch / "journal"
     child = os.fork()
     if child == 0:
-      self._become(directory, errors, journal, fault, at)
+      self._become(directory, further, errors, journal, fault, at)
     status = _wait(child)
     lines = [line.split("\t") for line in journal.read_text().splitlines()]
     operations = [Operation(kind, path) for _, _, kind, path in lines]
@@ -166,6 +178,7 @@ class Trier:
   def _become(
     self,
     directory: pathlib.Path,
+    further: Sequence[str],
     errors: pathlib.Path,
     journal: pathlib.Path,
     fault: str,
@@ -177,7 +190,7 @@ class Trier:
       new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
       os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
       os.dup2(os.open(errors, new), 2)
-      sys.argv = [self._module, *self._arguments, f"--output_dir={directory}"]
+      sys.argv = [self._module, *self._arguments, *further, f"--output_dir={directory}"]
       kind = FAULTS.index(fault) + 1 if fault else 0
       log = os.open(journal, new | os.O_APPEND)
       self._arm(os.fsencode(directory), kind, ctypes.c_long(at), log)
@@ -191,6 +204,12 @@ class Trier:
       sys.stderr.flush()
       os._exit(code)
 
+  def _make_anew(self, directory: pathlib.Path) -> None:
+    """Leaves what a run begins with: nothing, or its shares."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if self._begun.exists():
+      shutil.copytree(self._begun, directory)
+
   def survives(self, fault: str, at: int) -> tuple[Operation | None, int, str]:
     """Strikes one operation and runs on.
 
@@ -199,7 +218,7 @@ class Trier:
       if nothing.
     """
     directory = self._scratch / "disturbed"
-    shutil.rmtree(directory, ignore_errors=True)
+    self._make_anew(directory)
     struck = self.attempt(directory.name, fault, at)
     if len(struck.operations) < at:
       return None, struck.code, ""

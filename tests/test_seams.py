@@ -108,7 +108,7 @@ LAYERS = (
   ("descriptions", "specifications"),
   ("tasks", "models"),
   ("training",),
-  ("probes", "ensembles"),
+  ("probes", "ensembles", "trusted"),
   ("statistics", "records"),
   ("drawing", "watching"),
   ("plotting",),

@@ -1,6 +1,7 @@
 """Shares of a run: processes that know nothing of one another come to what one does."""
 
 import contextlib
+import importlib
 import json
 import random
 import shutil
@@ -8,18 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 
 import sepfx
 from experiments import best_rate, sample_complexity
 from experiments.boolean import boolean_sample_complexity
 from sepfx import InvalidSetting
 from sepfx.commands import options
-from sepfx.records import adoption
+from sepfx.records import adoption, shares
 from sepfx.records.run_directory import RunDirectory
 from sepfx.records.shares import Share
 from sepfx.studies import running, sharing
@@ -94,8 +97,7 @@ def test_a_share_has_few_programs():
   asked = StudyCall(sample_complexity.STUDY, chosen)
   request = asked.request(None)
   plan = sepfx.studies.requests.planned(request, [], None)
-  order = sharing.in_order_of_shares(request, plan)
-  parts = [Share(k, 4).cut(order) for k in range(4)]
+  parts = [sharing.names_of(Share(k, 4), request) for k in range(4)]
   assert sorted(name for part in parts for name in part) == sorted(plan.names)
   for part in parts:
     assert len({name.rpartition("/")[0] for name in part}) == 1
@@ -141,6 +143,7 @@ ARRAY = {
   "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_MAX": "11", "SLURM_ARRAY_TASK_STEP": "2",
   "SLURM_PROCID": "0", "SLURM_NTASKS": "8",
 }  # fmt: skip
+MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
 STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8"}
 
 
@@ -150,11 +153,10 @@ STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8"}
     (ARRAY, "auto", Share(2, 4)),
     (STEP, "auto", Share(3, 8)),
     ({**ARRAY, **STEP}, "auto", Share(2 * 8 + 3, 32)),
-    (
-      {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
-      "auto/2",
-      Share(1, 2),
-    ),
+    (MPI, "auto/2", Share(1, 2)),
+    # Ranks of mpirun have the step of the daemon that started them.
+    ({**STEP, **MPI}, "auto", Share(1, 2)),
+    ({**ARRAY, **MPI}, "auto", Share(2 * 2 + 1, 8)),
     ({"JOB_COMPLETION_INDEX": "5"}, "auto/64", Share(5, 64)),
   ],
 )
@@ -204,8 +206,9 @@ def test_a_call_without_a_directory_has_no_shares():
 
 def test_the_command_says_what_told_it_its_share(monkeypatch, tmp_path, capsys):
   monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
-  flags.FLAGS(["program", "--share=auto/3", f"--output_dir={tmp_path}"])
-  made = options.options(options.Stop())
+  with flagsaver.flagsaver():
+    flags.FLAGS(["program", "--share=auto/3", f"--output_dir={tmp_path}"])
+    made = options.options(types.SimpleNamespace(requested=False))
   assert made.share == Share(1, 3)
   assert "share 1 of 3, as JOB_COMPLETION_INDEX says" in capsys.readouterr().out
 
@@ -264,9 +267,9 @@ class Stopping(sepfx.Watcher):
 def test_what_is_missing_of_shares_is_run(tmp_path, whole):
   with pytest.raises(RuntimeError, match="stopped"):
     measured(tmp_path, (1, 2), watchers=[Stopping(2)])
-  ran = []
+  missing, ran = sepfx.load(tmp_path).missing, []
   measured(tmp_path, watchers=[Counting(ran)])
-  assert len(ran) == 7
+  assert len(ran) == missing < 9
   assert content(tmp_path) == whole
 
 
@@ -412,7 +415,7 @@ def test_what_lives_is_named(tmp_path):
       measured(tmp_path, (0, 3))
     with pytest.raises(InvalidSetting, match=r"'0/4', takes as many shares .* 0 of 3"):
       measured(tmp_path, (0, 4))
-    with pytest.raises(InvalidSetting, match="takes the settings of share 0 of 3, which"):
+    with pytest.raises(InvalidSetting, match="asked of it before: share 0 of 3 runs the"):
       measured(tmp_path, (2, 3), num_trials=4)
     measured(tmp_path, (2, 3))  # one of the same may come
   measured(tmp_path, (0, 4))
@@ -465,9 +468,9 @@ def test_a_trial_that_came_to_something_else_is_refused_by_name(tmp_path):
       head = line.split(",0.")[0]
       threshold = line.split(",")[-3]
       changed(own / "trials.csv", line, f"{head},{threshold},{samples},reached")
-  with pytest.raises(InvalidSetting, match=f"one outcome of {name}"):
+  with pytest.raises(InvalidSetting, match=f"of {name}, as .* has it, not"):
     measured(tmp_path)
-  with pytest.raises(InvalidSetting, match="one outcome of"):
+  with pytest.raises(InvalidSetting, match=r"as .* has it, not"):
     sepfx.load(tmp_path)
 
 
@@ -487,6 +490,111 @@ def test_shares_of_other_settings_or_code_are_refused(tmp_path, what):
   for share in ((1, 2), None):
     with pytest.raises(InvalidSetting, match=f"share 0 of 2 differs in {named}"):
       measured(tmp_path, share)
+
+
+def test_what_is_brought_back_belongs_to_one_share(tmp_path):
+  """Whatever is brought back by now: another share may have recorded a part of it."""
+  chosen = sepfx.studies.settings.from_values(
+    sample_complexity.STUDY.settings, {**STUDY, "lengths": [2, 3]}
+  )
+  whole = StudyCall(sample_complexity.STUDY, chosen).request(None)
+  request = whole._replace(own=whole.own[:1])  # a larger budget is for all that is there
+  every = [f"{whole.own[1].name}/trial={k}" for k in range(6)]
+  for again in (every, every[::2], every[:1]):
+    parts = [sharing.again_of(Share(k, 4), request, request, again) for k in range(4)]
+    assert sorted(name for part in parts for name in part) == sorted(again)
+    for k, part in enumerate(parts):
+      assert set(part) <= set(sharing.again_of(Share(k, 4), request, request, every))
+
+
+@pytest.mark.slow
+def test_a_larger_budget_of_a_search_runs_each_trial_once(tmp_path):
+  settings = {
+    **STUDY, "lengths": [2, 3, 4], "num_trials": 3, "thresholds": [0.9],
+    "uniform_fractions": [], "learning_rates": [1e-3, 1e-1],
+  }  # fmt: skip
+  counts = []
+  for path in ("one", "parts"):
+    sepfx.run(best_rate.STUDY, settings, directory=tmp_path / path, progress=False)
+  for path, asked in (("one", [None]), ("parts", [(0, 2), (1, 2), None])):
+    ran = []
+    for share in asked:
+      sepfx.run(
+        best_rate.STUDY, {**settings, "max_samples": 160}, share=share, progress=False,
+        directory=tmp_path / path, watchers=[Counting(ran)],
+      )  # fmt: skip
+    assert len(ran) == len(set(ran))
+    counts.append(sorted(ran))
+  assert counts[0] == counts[1]
+  assert content(tmp_path / "parts") == content(tmp_path / "one")
+
+
+@pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_damaged_share_is_set_aside(tmp_path, whole, cut):
+  measured(tmp_path, (0, 2))
+  share = tmp_path / "shares/0-of-2"
+  file = next(share.glob("checkpoints/*.npy"))
+  file.write_bytes(file.read_bytes()[:20]) if cut else file.unlink()
+  with pytest.warns(UserWarning, match=r"0-of-2 is damaged: set aside as 0-of-2\.set_as"):
+    measured(tmp_path)
+  assert content(tmp_path) == whole
+  assert (tmp_path / "shares/0-of-2.set_aside.1/trials.csv").exists()
+
+
+@pytest.mark.parametrize("of", ["share", "run"])
+def test_a_config_that_is_gone_is_said_to_be(tmp_path, of):
+  measured(tmp_path, (0, 2))
+  place = tmp_path / "shares/0-of-2" if of == "share" else tmp_path
+  config = (place / "config.json").read_bytes()
+  (place / "config.json").unlink()
+  for share in ((1, 2), None):
+    with pytest.raises(InvalidSetting, match=r"config\.json.*put a copy"):
+      measured(tmp_path, share)
+  with pytest.raises(InvalidSetting, match=r"config\.json.*put a copy"):
+    sepfx.load(tmp_path)
+  (place / "config.json").write_bytes(config)
+  measured(tmp_path)
+
+
+PROBE = """
+def own(trial, params, world, key):
+  return {"own": VALUE}
+"""
+
+
+def test_code_of_probes_that_come_later_is_held(tmp_path, monkeypatch):
+  """The directory says of it when the first share asks for them."""
+  monkeypatch.syspath_prepend(tmp_path)
+  path = tmp_path / "run"
+  measured(path, lengths=[2], probes=())
+  for share, value in (((0, 2), "1.0"), ((1, 2), "2.0"), (None, "2.0")):
+    (tmp_path / "later_probe.py").write_text(PROBE.replace("VALUE", value))
+    sys.modules.pop("later_probe", None)
+    importlib.invalidate_caches()
+    settings = {"lengths": [2], "probes": "later_probe:own"}
+    if value == "1.0":
+      measured(path, share, **settings)
+    else:
+      with pytest.raises(InvalidSetting, match="was begun with another"):
+        measured(path, share, **settings)
+
+
+def test_a_share_reads_what_a_merge_changes_before_it_begins(tmp_path, whole):
+  """Merges run beside a share at each of its moments; here, when a trial has ended."""
+  measured(tmp_path, (0, 2))
+  merged = []
+
+  class Merging(sepfx.Watcher):
+    def ended(self, result):
+      with shares.starting(tmp_path), RunDirectory(tmp_path, shared=True) as root:
+        adoption.take_up(root, alone=root.alone)
+        merged.append(root.alone)
+
+  measured(tmp_path, (1, 2), watchers=[Merging()])
+  assert merged == [False] * len(merged)
+  assert merged
+  measured(tmp_path)
+  assert content(tmp_path) == whole
 
 
 # Bad luck.

@@ -18,9 +18,9 @@ from sepfx.errors import InvalidSetting
 from sepfx.models import GRU, OnBits
 from sepfx.records import weights
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trusted import known_classes, public_names
 from sepfx.studies import beside
 from sepfx.studies.settings import from_stored
+from sepfx.trusted import known_classes, public_names
 from tests import small
 from tests.test_run_directory import CELL, result
 

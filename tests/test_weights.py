@@ -22,8 +22,8 @@ from sepfx.models import (
 )
 from sepfx.records import weights
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trusted import known_classes
 from sepfx.tasks import QSTR
+from sepfx.trusted import known_classes
 from tests import small
 
 ROOT = pathlib.Path(__file__).parent.parent

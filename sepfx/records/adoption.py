@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import pathlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,17 +17,19 @@ import numpy as np
 
 from sepfx.errors import InvalidSetting
 from sepfx.provenance import sources
-from sepfx.records import shares, weights
-from sepfx.records.config import CONFIG, LANES, read_config, warn_of_other_devices
-from sepfx.records.loading import StoredTrial, later, so_far
+from sepfx.records import digests, shares, weights
+from sepfx.records.config import CONFIG, LANES, warn_of_other_devices
 from sepfx.records.run_directory import (
   ENDED,
   SUMMARY,
   TRIALS,
+  ReadDirectory,
   RunDirectory,
   remove,
+  set_aside,
 )
 from sepfx.records.stored_trials import of_ended
+from sepfx.records.unfinished import StoredTrial, has_rows, later, rows_so_far, so_far
 
 # Parts of code, or settings, that a message names.
 _NAMED = 5
@@ -46,46 +49,48 @@ def take_up(directory: RunDirectory, *, alone: bool) -> None:
     OSError: if something cannot be read or written.
   """
   found = {
-    share: path
-    for share, path in shares.there(directory.path).items()
-    if has_records(path)
+    share: path for share, path in shares.there(directory.path).items() if has_rows(path)
   }
   if not found:
     return
   config = directory.stored
   if config is None:
-    takes = f"a directory with its {CONFIG}: shares are there, put a copy of it back"
-    raise InvalidSetting("output_dir", str(directory.path), takes)
-  theirs = {}
-  for share, path in found.items():
-    own = read_config(path / CONFIG)
-    check_alike(directory, share, own)
-    theirs[share] = own, so_far(path, own)
+    raise without_config(directory.path)
+  digests.check(directory.path, config, may_lack=True)  # before any file is changed
   here = so_far(directory.path, config)
-  changes = []
-  for share, (_, trials) in theirs.items():
+  owns, changes, damaged = [], [], []
+  for share, path in found.items():
+    own = ReadDirectory(path).stored or {}
+    check_alike(directory, share, own)
+    owns.append(own)
+    trials = so_far(path, own)
+    if rows_so_far(path, own).keys() - trials.keys():
+      damaged.append(path)
     for name, trial in trials.items():
       before = here.get(name)
       here[name] = later(name, before, trial) if before else trial
       if before is None or _has_more(here[name], before):
-        changes.append((name, here[name], before, found[share]))
-  if changes or any(_is_unknown(directory, own) for own, _ in theirs.values()):
+        changes.append((name, here[name], before))
+  if changes or any(_is_unknown(directory, own) for own in owns):
     directory.discard(SUMMARY)
-    _note(directory, [own for own, _ in theirs.values()])
-  for name, trial, before, path in changes:
-    _write(directory, name, trial, before, path)
+    _note(directory, owns)
+  for name, changed, before in changes:
+    _write(directory, name, changed, before)
+  for path in damaged if alone else ():
+    aside = set_aside(path)
+    warnings.warn(
+      f"{path} is damaged: set aside as {aside.name}, its other trials run again",
+      stacklevel=3,
+    )
   for path in found.values() if alone else ():
-    _empty(path)
+    if path not in damaged:
+      _empty(path)
 
 
-def has_records(path: pathlib.Path) -> bool:
-  """Whether a trial may be recorded in a directory: its table has more than a header.
-
-  Args:
-    path: of the directory.
-  """
-  file = path / TRIALS
-  return file.exists() and file.read_bytes().count(b"\n") > 1
+def without_config(path: pathlib.Path) -> InvalidSetting:
+  """What is said of a run whose shares are there and whose config.json is not."""
+  takes = f"a directory with its {CONFIG}: shares are there, put a copy of it back"
+  return InvalidSetting("output_dir", str(path), takes)
 
 
 def check_alike(
@@ -157,7 +162,6 @@ def _write(
   name: str,
   trial: StoredTrial,
   before: StoredTrial | None,
-  share: pathlib.Path,
 ) -> None:
   """Records one trial: its row last."""
   if trial.weights and trial.weights != directory.path:
@@ -173,7 +177,7 @@ def _write(
   if (directory.path / TRIALS).exists():
     directory.append(TRIALS, trial.text)
   else:
-    header = (share / TRIALS).read_text().partition("\n")[0]
+    header = (trial.place / TRIALS).read_text().partition("\n")[0]
     directory.write(TRIALS, f"{header}\n{trial.text}")
 
 
@@ -189,10 +193,18 @@ def _empty(share: pathlib.Path) -> None:
 def discard(directory: RunDirectory) -> None:
   """Removes the shares of a complete run, which has all that they had.
 
+  Those in which something was set aside stay, under another name.
+
   Args:
     directory: of the run; open, and no share is being run.
   """
   for path in shares.there(directory.path).values():
-    remove(path)
+    if list(path.rglob("*.set_aside.*")):
+      set_aside(path)
+      continue
+    # config.json last: what is left of it is a run directory all the while.
+    for file in sorted(path.iterdir(), key=lambda file: file.name == CONFIG):
+      remove(file)
+    path.rmdir()
   if (claims := directory.path / shares.DIRECTORY / "claims").exists():
     remove(claims)

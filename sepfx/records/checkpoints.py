@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -53,6 +53,7 @@ class Checkpoints:
     run: str = _UNNAMED,
     directory: RunDirectory | None = None,
     others: Sequence[pathlib.Path] = (),
+    wanted: Callable[[TrialOf], bool] = lambda _: True,
   ):
     """Reads and writes nothing yet.
 
@@ -64,11 +65,12 @@ class Checkpoints:
         is held no longer.
       others: further directories of checkpoints, where trials may have been in progress
         that are none here. They are only read.
+      wanted: whether a trial may go on from a state in one of those.
     """
     self._path = path.absolute()
     self._every = every_seconds
     self._run, self._directory = run, directory
-    self._others = others
+    self._others, self._wanted = others, wanted
     self._last_save = time.monotonic()
 
   def due(self) -> bool:
@@ -129,11 +131,18 @@ class Checkpoints:
     for place in self._others:
       latest = (place / f"lanes-{number}" for number in reversed(self._numbers(place)))
       path = next((each for each in latest if not self._why_unusable(each)), None)
-      found |= self._restored(path, cells) if path else {}
+      own = self._restored(path, cells) if path and self._has_wanted(path) else {}
+      for trial, state in own.items():
+        if self._wanted(trial) and state.step > getattr(found.get(trial), "step", -1):
+          found[trial] = state
     self._set_unusable_aside()
     if known := self._numbers(self._path):
       found |= self._restored(self._path / f"lanes-{known[-1]}", cells)
     return found
+
+  def _has_wanted(self, path: pathlib.Path) -> bool:
+    groups = json.loads((path / "header.json").read_bytes())["lanes"]
+    return any(t and self._wanted((t[0], t[1])) for own in groups for t in own["trials"])
 
   def _restored(self, path: pathlib.Path, cells: Sequence[Cell]) -> dict[TrialOf, State]:
     groups = json.loads((path / "header.json").read_bytes())["lanes"]

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import jax
 
-from sepfx.errors import InvalidSetting
+from sepfx.errors import InvalidSetting, require
 from sepfx.provenance.environment import environment
 from sepfx.records import shares
 from sepfx.records.config import (
@@ -188,9 +188,15 @@ class RunDirectory:
       )
 
   def share(self) -> None:
-    """Lets others open it from now on that say that they share it."""
+    """Lets others open it from now on that say that they share it.
+
+    Raises:
+      InvalidSetting: if another process took it in this moment.
+    """
     with naming(self.path / shares.LOCK):
-      fcntl.flock(self._lock, fcntl.LOCK_SH)
+      held = _locked(self._lock, fcntl.LOCK_SH)
+    takes = "a directory that no live run is using"
+    require(held, "output_dir", str(self.path), takes)
     self.alone = False
 
   def _open(self, shared: bool) -> IO:
@@ -222,7 +228,7 @@ class RunDirectory:
       return ""
     with shares.starting(self.path):
       some = shares.living(self.path)
-    return f": {shares.named(some)} runs there" if some else ""
+    return f": {shares.running(some)} there" if some else ""
 
   def begin(
     self,
@@ -282,8 +288,10 @@ class ReadDirectory(RunDirectory):
     """Reads its config.json.
 
     Raises:
-      InvalidSetting: if that is none.
+      InvalidSetting: if it is gone, or none.
     """
+    takes = f"a directory with its {CONFIG}, which is gone: put a copy of it back"
+    require((path / CONFIG).exists(), "output_dir", str(path), takes)
     self.path, self.stored = path, read_config(path / CONFIG)
 
   def __exit__(self, *_: object) -> None:

@@ -114,6 +114,11 @@ def _is_held(path: pathlib.Path) -> bool:
   return False
 
 
+def running(some: Sequence[Share]) -> str:
+  """Says of shares that they run: "share 3 of 64 runs"."""
+  return f"{named(some)} {'run' if len(some) > 1 else 'runs'}"
+
+
 def named(some: Sequence[Share]) -> str:
   """Shares in words: "share 3 of 64", "shares 0, 1 and 2 more of 64"."""
   counts = dict.fromkeys(share.count for share in some)

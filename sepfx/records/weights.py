@@ -22,7 +22,7 @@ import safetensors.numpy
 from sepfx import descriptions
 from sepfx.errors import InvalidSetting
 from sepfx.models import predict
-from sepfx.records.trusted import known_classes
+from sepfx.trusted import known_classes
 
 DIRECTORY = "weights"
 _METADATA = "__metadata__"

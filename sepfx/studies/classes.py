@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from sepfx.ensembles import Cell
 from sepfx.errors import require
-from sepfx.records.trusted import known_classes, public_names
 from sepfx.specifications import base, imported, importing_only
 from sepfx.studies.settings import Chosen
+from sepfx.trusted import known_classes, public_names
 
 
 def cells_of(

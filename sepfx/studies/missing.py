@@ -13,6 +13,7 @@ import rich.console
 from sepfx.ensembles import Watcher
 from sepfx.ensembles import run as run_trials
 from sepfx.ensembles.compiling import Programs
+from sepfx.ensembles.watchers import TrialOf
 from sepfx.records.beginning import begun
 from sepfx.records.checkpoints import Checkpoints
 from sepfx.records.run_directory import ENDED, SUMMARY, RunDirectory
@@ -109,6 +110,8 @@ class Missing:
     options: Options,
     watchers: Sequence[Watcher] = (),
     elsewhere: Mapping[str, Rows] | None = None,
+    wanted: Callable[[TrialOf], bool] = lambda _: True,
+    widths: Mapping[str, int] | None = None,
   ):
     """Runs nothing yet.
 
@@ -120,6 +123,8 @@ class Missing:
       options: how trials run.
       watchers: told of everything that happens, when it has been recorded.
       elsewhere: rows of trials that are recorded in other directories.
+      wanted: whether a trial may go on from a state in one of the others.
+      widths: lanes per device that trials elsewhere ran with, by the cell's name.
     """
     self._request, self._files, self._options = request, files, options
     self._directory, self._watchers = directory, watchers
@@ -130,8 +135,9 @@ class Missing:
       run=request.identity,
       directory=directory,
       others=[path / ENDED for path in others],
+      wanted=wanted,
     )
-    self.widths = files.widths(options.devices)
+    self._widths = {**(widths or {}), **files.widths(options.devices)}
 
   def run(self, plan: Plan, search: Search | None) -> None:
     """Runs those of a plan, or those that a search chooses.
@@ -191,7 +197,7 @@ class Missing:
       programs=self._programs,
       probe=request.probe,
       keep_weights=request.keep_weights,
-      widths=self.widths,
+      widths=self._widths,
     ):
       pass
     ended = self._rows(chosen)

@@ -8,11 +8,10 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sepfx.ensembles import Records
-from sepfx.errors import InvalidSetting, require
+from sepfx.ensembles import Records, trial_name
+from sepfx.errors import require
 from sepfx.records import adoption, digests, own_code, shares
 from sepfx.records.config import CONFIG, read_config
-from sepfx.records.loading import rows_so_far
 from sepfx.records.run_directory import (
   TRIALS,
   ReadDirectory,
@@ -22,10 +21,12 @@ from sepfx.records.run_directory import (
 from sepfx.records.shares import Share
 from sepfx.records.stored_trials import outgrown
 from sepfx.records.trial_files import TrialFiles
+from sepfx.records.unfinished import has_rows, rows_so_far
 from sepfx.studies import sharing
 from sepfx.studies.missing import Missing, Options, begun_in, check_draws
 from sepfx.studies.requests import (
   Asked,
+  Plan,
   Request,
   Rows,
   Search,
@@ -68,74 +69,105 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
   with contextlib.ExitStack() as held:
     with shares.starting(path):
       root = held.enter_context(RunDirectory(path, shared=True))
-      if root.stored is not None and _grows(whole, root):  # another share made it
+      if root.stored is None and any(map(has_rows, shares.there(path).values())):
+        raise adoption.without_config(path)
+      if root.stored is not None and _differs(whole, root):  # another share made it
         whole = request_of(asked, root.stored, path)
       search = asked.search(whole)
-      _check_others(path, share)
+      living = shares.living(path)
+      _check_living(share, living)
       if _grows(whole, root):
-        _check_alone(path, root)
+        takes = f"what was asked of it before: {shares.running(living)} there"
+        require(root.alone, "output_dir", str(path), takes)
         adoption.take_up(root, alone=True)
         begun_in(root, whole, search, options)
-      else:
-        own_code.checked(root, whole.named or whole.settings, whole.cells, whole.probe)
-      try:
-        own = held.enter_context(RunDirectory(share.directory(path)))
-      except InvalidSetting as error:
-        takes = f"a share that no live process runs ({error.got})"
-        raise InvalidSetting("share", f"{share.index}/{share.count}", takes) from error
+      # What a merge may change while this runs.
+      at_root = _read(root, whole)
+      own = held.enter_context(RunDirectory(share.directory(path)))
       root.share()
-    if adoption.has_records(own.path):
+    if has_rows(own.path):
       adoption.check_alike(root, share, own.stored or {})
     else:
       own.discard(TRIALS)  # of columns that the run may have had before it grew
-    at_root = _read(root, whole)
     request = sharing.request_of(share, whole, search.groups) if search else whole
     search = asked.search(request) if search else None
     files = begun_in(own, request._replace(added={}), search, options, is_share=True)
-    every = planned(whole, at_root.outgrown_trials, search)
-    order = sharing.in_order_of_shares(whole, every)
-    part = set(share.cut(order))
-    plan = every._replace(
-      names=[name for name in every.names if name in part],
-      again=[name for name in every.again if name in part],
-    )
+    plan = _plan_of(share, whole, request, at_root)
+    names = {*plan.names, *plan.again}
+    cells = {cell.name for cell in request.own} if search else set()
     known: dict[str, Rows] = dict(at_root.rows)
     others = [path]
     for one, place in shares.there(path).items():
-      if one.count != share.count:  # else none of its trials is this one's
-        others.append(place)
-      if one != share and adoption.has_records(place):
+      if one == share or one in living:
+        continue
+      others.append(place)
+      if has_rows(place):
         other = ReadDirectory(place)
         adoption.check_alike(root, one, other.stored or {})
         known |= _read(other, whole).rows if one.count != share.count else {}
-    missing = Missing(request, files, own, others, options, elsewhere=known)
-    missing.widths = {**at_root.widths(options.devices), **missing.widths}
+    missing = Missing(
+      request,
+      files,
+      own,
+      others,
+      options,
+      elsewhere=known,
+      wanted=lambda trial: trial[0] in cells or trial_name(*trial) in names,
+      widths=at_root.widths(options.devices),
+    )
     if request.own or plan.again:
       missing.run(plan, search)
     recorded = {**at_root.rows, **recorded_in(path, whole)}
-    text = _words(share, lambda one: _left(asked, one, whole, order, recorded))
+    text = _words(share, lambda one: _left(asked, one, whole, at_root, recorded))
     return Part(text, files.records)
 
 
-def _check_others(path: pathlib.Path, share: Share) -> None:
-  """Refuses another number of shares while some of them run."""
-  others = [one for one in shares.living(path) if one.count != share.count]
+def _plan_of(share: Share, whole: Request, request: Request, root: TrialFiles) -> Plan:
+  """Which trials a share may run.
+
+  Args:
+    share: which.
+    whole: what is asked of all shares.
+    request: of this one; of all but in a search.
+    root: records in the directory of the run.
+  """
+  names = sharing.names_of(share, whole) if request is whole else []
+  plan = planned(whole, root.outgrown_trials, None)
+  again = plan.again
+  if request is not whole:  # a search may not ask for these again
+    own = {cell.name for cell in request.own}
+    outgrown = [name for name, _ in root.outgrown_trials]
+    again = [name for name in outgrown if name in again or name.rpartition("/")[0] in own]
+  again = sharing.again_of(share, whole, request, again)
+  return plan._replace(names=names, again=again)
+
+
+def _check_living(share: Share, living: Sequence[Share]) -> None:
+  """Refuses a share that is being run, and another number of shares than are."""
+  got = f"{share.index}/{share.count}"
+  require(share not in living, "share", got, "a share that no live process runs")
+  others = [one for one in living if one.count != share.count]
   takes = f"as many shares as those that run: {shares.named(others)}"
-  require(not others, "share", f"{share.index}/{share.count}", takes)
+  require(not others, "share", got, takes)
+
+
+def _differs(request: Request, root: RunDirectory) -> bool:
+  """Whether the settings of a directory are to be others."""
+  settings: dict[str, Any] = json.loads(json.dumps(request.settings))
+  return settings != (root.stored or {}).get("settings")
 
 
 def _grows(request: Request, root: RunDirectory) -> bool:
-  """Whether a directory is to say more than it does."""
-  if root.stored is None:
+  """Whether a directory is to say more than it does: of settings, or of what code ran.
+
+  Raises:
+    InvalidSetting: if other code ran.
+  """
+  if root.stored is None or _differs(request, root):
     return True
-  settings: dict[str, Any] = json.loads(json.dumps(request.settings))
-  return settings != root.stored["settings"]
-
-
-def _check_alone(path: pathlib.Path, root: RunDirectory) -> None:
-  """Refuses a share that asks for more than the directory has, while others run."""
-  takes = f"the settings of {shares.named(shares.living(path))}, which runs there"
-  require(root.alone, "output_dir", str(path), takes)
+  settings = request.named or request.settings
+  code = own_code.checked(root, settings, request.cells, request.probe)
+  return not code["wholes"].keys() <= root.stored.get("code", {}).get("wholes", {}).keys()
 
 
 def _read(directory: RunDirectory, request: Request) -> TrialFiles:
@@ -174,14 +206,15 @@ def _left(
   asked: Asked,
   share: Share,
   whole: Request,
-  order: Sequence[str],
+  root: TrialFiles,
   recorded: Mapping[str, Rows],
 ) -> tuple[int, int]:
   """Trials of a share, and how many of them are missing: as far as is known by now."""
   search = asked.search(whole)
   if search is None:
-    names = share.cut(order)
-    return len(names), len(set(names) - recorded.keys())
+    plan = _plan_of(share, whole, whole, root)
+    names = {*plan.names, *plan.again}
+    return len(names), len(names - recorded.keys())
   part = sharing.request_of(share, whole, search.groups)
   return _searched(asked.search(part), recorded) if part.own else (0, 0)
 
@@ -233,8 +266,8 @@ def merge(asked: Asked, path: pathlib.Path) -> Any:
   with shares.starting(path), RunDirectory(path, shared=True) as root:
     request = request_of(asked, root.stored, path)
     takes = "the settings of the run that stands there: --merge runs nothing"
-    require(not _grows(request, root), "output_dir", str(path), takes)
-    running = shares.living(path)
+    require(not _differs(request, root), "output_dir", str(path), takes)
+    living = shares.living(path)
     adoption.take_up(root, alone=root.alone)
     files = TrialFiles(
       root,
@@ -252,7 +285,7 @@ def merge(asked: Asked, path: pathlib.Path) -> Any:
     if missing:
       records = files.records
       asked.write_unfinished(root, request, records, None if search else of)
-      still = f"; {shares.named(running)} runs" if running else ""
+      still = f"; {shares.running(living)}" if living else ""
       least = "at least " if search else ""
       text = f"{of - missing:,} of {least}{of:,} trials are recorded{still}"
       return Part(text, records)

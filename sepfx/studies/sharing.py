@@ -15,12 +15,12 @@ from typing import Any
 
 import jax
 
-from sepfx.ensembles import Cell
+from sepfx.ensembles import Cell, trial_name
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import shares
 from sepfx.records.run_directory import config_of
 from sepfx.records.shares import Share
-from sepfx.studies.requests import Plan, Request
+from sepfx.studies.requests import Request
 
 _TAKES = "i/n with 0 <= i < n, such as 3/64; auto; auto/n; or a pair (i, n)"
 _NUMBERS = re.compile(r"(\d+)/(\d+)")
@@ -90,15 +90,19 @@ def task_of(environment: Mapping[str, str]) -> Task | None:
   """
   texts = environment.items()
   number = {name: int(own) for name, own in texts if own.isascii() and own.isdigit()}
-  if {"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"} <= number.keys():
-    return _of_array(number, environment.get("SLURM_ARRAY_JOB_ID", ""))
-  # SLURM_PROCID alone is that of a batch script, which is not started once per task.
+  inner = None
+  # The innermost first: what `mpirun` starts has the variables of SLURM, too.
   for index, count in (
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    # SLURM_PROCID alone is a batch script's, which is not started once per task.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
   ):
-    if {index, count} <= number.keys():
-      return Task(number[index], number[count], index)
+    if inner is None and {index, count} <= number.keys():
+      inner = Task(number[index], number[count], index)
+  if {"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"} <= number.keys():
+    return _of_array(number, environment.get("SLURM_ARRAY_JOB_ID", ""), inner)
+  if inner is not None:
+    return inner
   if (own := number.get("JOB_COMPLETION_INDEX")) is not None:
     return Task(own, None, "JOB_COMPLETION_INDEX")
   if jax.distributed.is_initialized():
@@ -106,17 +110,17 @@ def task_of(environment: Mapping[str, str]) -> Task | None:
   return None
 
 
-def _of_array(number: Mapping[str, int], job: str) -> Task:
-  """The task of a SLURM array; or of a step in it, which may have several."""
+def _of_array(number: Mapping[str, int], job: str, inner: Task | None) -> Task:
+  """The task of a SLURM array, each of which may start several processes."""
   source, own = "SLURM_ARRAY_TASK_ID", number["SLURM_ARRAY_TASK_ID"]
-  count, tasks = number["SLURM_ARRAY_TASK_COUNT"], number.get("SLURM_STEP_NUM_TASKS", 1)
-  process = number.get("SLURM_PROCID", 0) if tasks > 1 else 0
+  process, processes = (inner.index or 0, inner.count or 1) if inner else (0, 1)
+  tasks = number["SLURM_ARRAY_TASK_COUNT"]
   ends = [number.get(f"SLURM_ARRAY_TASK_{name}", own) for name in ("MIN", "MAX")]
   step = max(1, number.get("SLURM_ARRAY_TASK_STEP", 1))
   ids = range(ends[0], ends[1] + 1, step)
-  if len(ids) == count and own in ids:  # else there are gaps
-    return Task(ids.index(own) * tasks + process, count * tasks, source)
-  return Task(None, count * tasks, source, job, f"{own}.{process}")
+  if len(ids) == tasks and own in ids:  # else there are gaps
+    return Task(ids.index(own) * processes + process, tasks * processes, source)
+  return Task(None, tasks * processes, source, job, f"{own}.{process}")
 
 
 def in_order(cells: Sequence[Cell]) -> list[Cell]:
@@ -143,17 +147,40 @@ def request_of(
   return request._replace(own=[cell for cell in request.own if cell.name in names])
 
 
-def in_order_of_shares(request: Request, plan: Plan) -> list[str]:
-  """Names of the trials that all shares may run, in the order in which they are cut.
+def names_of(share: Share, request: Request) -> list[str]:
+  """Names of a share's trials, of those that are asked for.
+
+  They depend on what is asked for alone, not on what is recorded by now.
 
   Args:
+    share: which.
     request: of all shares.
-    plan: of all shares.
   """
-  place = {cell.name: k for k, cell in enumerate(in_order(request.cells))}
+  cells = in_order(request.own)
+  names = [trial_name(cell, k) for cell in cells for k in range(request.num_trials)]
+  return list(share.cut(names))
 
-  def key(name: str) -> tuple[int, int]:
+
+def again_of(
+  share: Share, request: Request, own: Request, again: Sequence[str]
+) -> list[str]:
+  """A share's part of the trials beside them that a larger budget brings back.
+
+  Each belongs to one share, whatever else is brought back.
+
+  Args:
+    share: which.
+    request: of all shares.
+    own: of this one: in a search those of its groups' cells are its own.
+    again: names of all.
+  """
+  place = {cell.name: k for k, cell in enumerate(request.cells)}
+  asked = {cell.name for cell in request.own} if own is not request else set()
+  mine = {cell.name for cell in own.own}
+  found = []
+  for name in again:
     cell, _, trial = name.rpartition("/trial=")
-    return place[cell], int(trial)
-
-  return sorted([*plan.names, *plan.again], key=key)
+    turn = (place[cell] + int(trial)) % share.count == share.index
+    if (cell in mine) if cell in asked else turn:
+      found.append(name)
+  return found
