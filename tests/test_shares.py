@@ -32,6 +32,7 @@ from sepfx.tasks import QSTR
 from tests import small
 from tests.programs import ROOT, complete, finish, start
 from tests.test_faults import GRID, await_file
+from tests.test_leaving_out import Stopping
 
 PROTOCOL = sepfx.Online(
   thresholds=(0.9, 0.7), batch_size=8, check_every=1, num_test=50, max_samples=80
@@ -250,18 +251,6 @@ def test_more_shares_than_trials_and_another_number_afterwards(tmp_path, whole):
   assert found.missing == 9 - len(found.all_curves) > 0
   measured(tmp_path)
   assert content(tmp_path) == whole
-
-
-class Stopping(sepfx.Watcher):
-  """Ends a call when so many trials have ended."""
-
-  def __init__(self, number):
-    self._left = number
-
-  def ended(self, result):
-    self._left -= 1
-    if not self._left:
-      raise RuntimeError("stopped")
 
 
 def test_what_is_missing_of_shares_is_run(tmp_path, whole):

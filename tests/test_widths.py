@@ -28,7 +28,7 @@ from sepfx.ensembles import (
 from sepfx.ensembles.operations import loss_operations, operations_of
 from sepfx.records import beginning
 from sepfx.records.run_directory import RunDirectory
-from sepfx.studies import running
+from sepfx.studies import missing
 from tests import small
 
 KIND = "cpu:cpu"
@@ -248,7 +248,7 @@ def noted(directory, cell, axis=""):
 
 
 def test_a_call_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
-  monkeypatch.setattr(running, "run_trials", lambda cells, **settings: seen(**settings))
+  monkeypatch.setattr(missing, "run_trials", lambda cells, **settings: seen(**settings))
   with pytest.raises(Seen):
     measured(tmp_path)
   expected = noted(tmp_path, "task=qstr/model=Linear/length=2")
@@ -259,7 +259,7 @@ def test_a_call_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
 
 def test_a_study_hands_over_what_its_directory_notes(tmp_path, monkeypatch):
   """Under the names of today, where an axis is new."""
-  monkeypatch.setattr(running, "run_trials", lambda cells, **settings: seen(**settings))
+  monkeypatch.setattr(missing, "run_trials", lambda cells, **settings: seen(**settings))
   monkeypatch.setattr(options.signal, "signal", lambda *_: None)
 
   def run_study(rates):

@@ -18,7 +18,6 @@ from sepfx.ensembles.rehearsal import Rehearsed
 from sepfx.records import own_code
 from sepfx.records.config import CONFIG
 from sepfx.records.run_directory import RunDirectory
-from sepfx.records.trial_files import TrialFiles
 from sepfx.studies import share_runs
 from sepfx.studies.requests import Asked, Request, Search, planned, request_of
 from sepfx.watching.progress import time_words
@@ -63,14 +62,7 @@ def _of_request(
     own_code.checked(
       directory, request.named or request.settings, request.cells, request.probe
     )
-    files = TrialFiles(
-      directory,
-      request.cells,
-      added=request.added,
-      probed=request.probed,
-      keep_weights=request.keep_weights,
-      only_read=True,
-    )
+    files = share_runs.read(directory, request)
     recorded = set(files.rows) | set(share_runs.recorded_in(directory.path, request))
     outgrown = files.outgrown_trials
     widths = files.widths()

@@ -82,7 +82,7 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
         adoption.take_up(root, alone=True)
         begun_in(root, whole, search, options)
       # What a merge may change while this runs.
-      at_root = _read(root, whole)
+      at_root = read(root, whole)
       own = held.enter_context(RunDirectory(share.directory(path)))
       root.share()
     if has_rows(own.path):
@@ -104,7 +104,7 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
       if has_rows(place):
         other = ReadDirectory(place)
         adoption.check_alike(root, one, other.stored or {})
-        known |= _read(other, whole).rows if one.count != share.count else {}
+        known |= read(other, whole).rows if one.count != share.count else {}
     missing = Missing(
       request,
       files,
@@ -170,12 +170,21 @@ def _grows(request: Request, root: RunDirectory) -> bool:
   return not code["wholes"].keys() <= root.stored.get("code", {}).get("wholes", {}).keys()
 
 
-def _read(directory: RunDirectory, request: Request) -> TrialFiles:
-  """Records that are only read."""
+def read(directory: RunDirectory, request: Request) -> TrialFiles:
+  """Returns the records in a directory, which are only read.
+
+  Args:
+    directory: where.
+    request: what is asked for.
+
+  Raises:
+    InvalidSetting: as `TrialFiles`.
+  """
   return TrialFiles(
     directory,
     request.cells,
     order=request.order,
+    added=request.added,
     probed=request.probed,
     keep_weights=request.keep_weights,
     only_read=True,
