@@ -148,8 +148,8 @@ def options(stop: Stop) -> Options:
   """
   share = None
   if FLAGS.share is not None:
-    share, source = share_of(FLAGS.share, pathlib.Path(FLAGS.output_dir))
-    console().print(f"{share}, as {source} says")
+    share, words = share_of(FLAGS.share, pathlib.Path(FLAGS.output_dir))
+    console().print(words)
   return Options(
     lanes=FLAGS.lanes,
     checkpoint_seconds=FLAGS.checkpoint_every_seconds,

@@ -18,6 +18,7 @@ from sepfx.interrupts import Interrupts
 from sepfx.studies import running
 from sepfx.studies.missing import Options
 from sepfx.studies.requests import Asked
+from sepfx.studies.share_runs import Part
 from sepfx.studies.sharing import share_of
 
 # Width of lines that are written to a file or a pipe.
@@ -55,8 +56,8 @@ def options_of(
     takes = "a call with a directory: shares meet there"
     require(directory is not None, "share", share, takes)
     assert directory is not None
-    own, source = share_of(share, pathlib.Path(directory))
-    console.print(f"{own}, as {source} says")
+    own, words = share_of(share, pathlib.Path(directory))
+    console.print(words)
   watchers = tuple(watchers or ())
   return Options(lanes, devices, console=console, watchers=watchers, share=own)
 
@@ -74,11 +75,14 @@ def recorded(asked: Asked, directory: str | os.PathLike, options: Options) -> An
     InvalidSetting: as `running.run`, with `directory` for `output_dir`.
     KeyboardInterrupt: after Ctrl-C, when what is in progress has been kept.
   """
-  assert options.console is not None
-  with Interrupts(options.console) as interrupts:
+  console = options.console
+  assert console is not None
+  with Interrupts(console) as interrupts:
     options = options._replace(stopping=lambda: interrupts.requested)
     try:
       left = running.run(asked, directory, options)
+      if isinstance(left, Part):
+        console.print(left.words)
     except Interrupted:
       raise KeyboardInterrupt("stopped; the same call goes on from here") from None
     except InvalidSetting as error:

@@ -46,7 +46,7 @@ class Task:
 
 
 def share_of(asked: Any, run: pathlib.Path) -> tuple[Share, str]:
-  """Returns the share that is asked for, and what says so, for a line that is printed.
+  """Returns the share that is asked for, and a line that says what told it.
 
   Args:
     asked: "3/64", "auto", "auto/64" or a pair (3, 64).
@@ -59,10 +59,12 @@ def share_of(asked: Any, run: pathlib.Path) -> tuple[Share, str]:
   if isinstance(asked, tuple | list):
     proper = len(asked) == 2 and all(type(k) is int for k in asked)
     require(proper, "share", asked, _TAKES)
-    return Share(*asked).checked(), "share"
+    share = Share(*asked).checked()
+    return share, str(share)
   text = asked if isinstance(asked, str) else ""
   if match := _NUMBERS.fullmatch(text):
-    return Share(int(match[1]), int(match[2])).checked(), "--share"
+    share = Share(int(match[1]), int(match[2])).checked()
+    return share, str(share)
   found = _AUTO.fullmatch(text)
   if found is None:
     raise InvalidSetting("share", asked, _TAKES)
@@ -78,8 +80,10 @@ def share_of(asked: Any, run: pathlib.Path) -> tuple[Share, str]:
     raise InvalidSetting("share", text, f"auto: {task.source} says {task.count}")
   if task.index is None:
     config_of(run)  # before anything is written into a directory of something else
-    return shares.claimed(run, task.job, task.number, count), task.source
-  return Share(task.index, count).checked(), task.source
+    share = shares.claimed(run, task.job, task.number, count)
+  else:
+    share = Share(task.index, count).checked()
+  return share, f"{share}, as {task.source} says"
 
 
 def task_of(environment: Mapping[str, str]) -> Task | None:
