@@ -630,6 +630,17 @@ def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path, whole, monkeypatch):
   assert number > 9 * 4  # weights, curve, probes and row of each
 
 
+@pytest.mark.parametrize("cut", [5, -5])
+def test_a_merge_that_was_killed_within_a_row(tmp_path, whole, cut):
+  """Of a trial with two rows: in the first, and in the second."""
+  measured(tmp_path, (0, 1))
+  rows = (tmp_path / "shares/0-of-1/trials.csv").read_text().splitlines(keepends=True)
+  with open(tmp_path / "trials.csv", "a") as file:
+    file.write("".join(rows[1:3])[:cut])
+  measured(tmp_path)
+  assert content(tmp_path) == whole
+
+
 @pytest.mark.faults
 def test_shares_that_are_killed(tmp_path):
   """Two at a time, killed at ten random moments, retried; then three after eight."""

@@ -28,8 +28,15 @@ from sepfx.records.run_directory import (
   remove,
   set_aside,
 )
-from sepfx.records.stored_trials import of_ended
-from sepfx.records.unfinished import StoredTrial, has_rows, later, rows_so_far, so_far
+from sepfx.records.stored_trials import csv_text, of_ended
+from sepfx.records.unfinished import (
+  StoredTrial,
+  has_rows,
+  later,
+  lines_of,
+  rows_so_far,
+  so_far,
+)
 
 # Parts of code, or settings, that a message names.
 _NAMED = 5
@@ -74,6 +81,8 @@ def take_up(directory: RunDirectory, *, alone: bool) -> None:
   if changes or any(_is_unknown(directory, own) for own in owns):
     directory.discard(SUMMARY)
     _note(directory, owns)
+  if changes:
+    _cut_to_whole(directory, config)
   for name, changed, before in changes:
     _write(directory, name, changed, before)
   for path in damaged if alone else ():
@@ -155,6 +164,19 @@ def _note(directory: RunDirectory, owns: list[dict[str, Any]]) -> None:
         before = noted.setdefault(cell, [])
         before += [width for width in widths if width not in before]
   directory.write_config()
+
+
+def _cut_to_whole(directory: RunDirectory, config: Mapping[str, Any]) -> None:
+  """Removes what was appended of a trial before the process was killed."""
+  file = directory.path / TRIALS
+  if not file.exists():
+    return
+  header, _ = lines_of(directory.path, config)
+  trials = rows_so_far(directory.path, config).values()
+  rows = [tuple(row.values()) for own in trials for row in own]
+  text = csv_text([header, *rows])
+  if text.encode() != file.read_bytes():
+    directory.write(TRIALS, text)
 
 
 def _write(
