@@ -228,5 +228,5 @@ def discard(directory: RunDirectory) -> None:
     for file in sorted(path.iterdir(), key=lambda file: file.name == CONFIG):
       remove(file)
     path.rmdir()
-  if (claims := directory.path / shares.DIRECTORY / "claims").exists():
+  if (claims := directory.path / shares.DIRECTORY / shares.CLAIMS).exists():
     remove(claims)

@@ -20,6 +20,8 @@ from sepfx.errors import require
 
 DIRECTORY = "shares"
 LOCK = ".lock"
+# Where tasks of a job whose numbers have gaps say which share they have.
+CLAIMS = "claims"
 _NAME = re.compile(r"(\d+)-of-(\d+)")
 
 
@@ -150,7 +152,7 @@ def claimed(run: pathlib.Path, job: str, task: str, count: int) -> Share:
   Raises:
     OSError: if nothing can be written there.
   """
-  claims = run / DIRECTORY / "claims"
+  claims = run / DIRECTORY / CLAIMS
   with starting(run):
     claims.mkdir(exist_ok=True)
     own = claims / f"{job}-{task}"

@@ -104,6 +104,8 @@ class Missing:
   def __init__(
     self,
     request: Request,
+    plan: Plan,
+    search: Search | None,
     files: TrialFiles,
     directory: RunDirectory,
     others: Iterable[pathlib.Path],
@@ -117,6 +119,8 @@ class Missing:
 
     Args:
       request: what is asked for.
+      plan: the trials that may run.
+      search: chooses among them; None to run all.
       files: where trials are recorded.
       directory: that they are in.
       others: run directories in which trials may have been in progress.
@@ -126,8 +130,10 @@ class Missing:
       wanted: whether a trial may go on from a state in one of the others.
       widths: lanes per device that trials elsewhere ran with, by the cell's name.
     """
-    self._request, self._files, self._options = request, files, options
-    self._directory, self._watchers = directory, watchers
+    self._request, self._plan, self._search = request, plan, search
+    self._files, self._directory = files, directory
+    self._options, self._watchers = options, watchers
+    self._programs: Programs | None = {} if search else None
     self._elsewhere = elsewhere or {}
     self._keeper = Checkpoints(
       directory.path / ENDED,
@@ -139,16 +145,15 @@ class Missing:
     )
     self._widths = {**(widths or {}), **files.widths(options.devices)}
 
-  def run(self, plan: Plan, search: Search | None) -> None:
-    """Runs those of a plan, or those that a search chooses.
+  def run(self) -> None:
+    """Runs those of the plan, or those that the search chooses.
 
     Raises:
       Interrupted: if the run was asked to stop.
       OSError: if something could not be recorded.
     """
     files, options, path = self._files, self._options, self._directory.path
-    self._plan = plan
-    self._programs: Programs | None = {} if search else None
+    plan, search = self._plan, self._search
     with contextlib.ExitStack() as while_running:
       watchers: list[Watcher] = []
       if options.tensorboard:
@@ -158,12 +163,12 @@ class Missing:
       number = len(plan.again) + (search.num_trials if search else len(plan.names))
       progress = Progress(number, self._request.cells, options.console)
       while_running.enter_context(progress)
-      self._all = [*watchers, files, progress, *self._watchers, *options.watchers]
+      watchers += [files, progress, *self._watchers, *options.watchers]
       if search is None:
-        self._finish([*plan.names, *plan.again], progress)
+        self._finish([*plan.names, *plan.again], progress, watchers)
         return
       if plan.again:
-        self._finish(plan.again, progress)
+        self._finish(plan.again, progress, watchers)
       ended: dict[str, Rows] = {}
       expected = search.num_trials
       while True:
@@ -172,9 +177,11 @@ class Missing:
         expected = search.num_trials
         if not chosen:
           break
-        ended.update(self._finish(chosen, progress))
+        ended.update(self._finish(chosen, progress, watchers))
 
-  def _finish(self, chosen: Sequence[str], progress: Progress) -> dict[str, Rows]:
+  def _finish(
+    self, chosen: Sequence[str], progress: Progress, watchers: Sequence[Watcher]
+  ) -> dict[str, Rows]:
     """Runs those that are not recorded; returns the rows of all."""
     request, options = self._request, self._options
     known = self._rows(chosen)
@@ -191,7 +198,7 @@ class Missing:
       lanes=options.lanes,
       devices=options.devices,
       finished=self._plan.every - missing,
-      watchers=self._all,
+      watchers=watchers,
       keeper=self._keeper,
       stopping=options.stopping,
       programs=self._programs,

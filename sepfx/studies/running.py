@@ -55,7 +55,7 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
 
     others = shares.there(path).values()
     live = LiveFigure(files, draw)
-    Missing(request, files, directory, others, options, [live]).run(plan, search)
+    Missing(request, plan, search, files, directory, others, options, [live]).run()
     left = asked.leave(directory, request, files.complete())
     adoption.discard(directory)
     digests.seal(directory)

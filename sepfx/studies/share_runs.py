@@ -107,6 +107,8 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
         known |= read(other, whole).rows if one.count != share.count else {}
     missing = Missing(
       request,
+      plan,
+      search,
       files,
       own,
       others,
@@ -116,7 +118,7 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
       widths=at_root.widths(options.devices),
     )
     if request.own or plan.again:
-      missing.run(plan, search)
+      missing.run()
     recorded = {**at_root.rows, **recorded_in(path, whole)}
     text = _words(share, lambda one: _left(asked, one, whole, at_root, recorded))
     return Part(text, files.records)
