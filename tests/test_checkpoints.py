@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import pathlib
 import random
 import shutil
 import subprocess
@@ -49,6 +50,13 @@ def assert_is(restored, value):
   for trial, lane in ((4, 0), (2, 2)):
     want = jax.tree.map(lambda a, lane=lane: a[lane], states_of(value))
     chex.assert_trees_all_equal(restored[CELL.name, trial], want)
+
+
+def test_states_of_another_place_are_read_however_it_is_written(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  there = pathlib.Path("share/checkpoints")
+  saved(there, 1)
+  assert_is(Checkpoints(pathlib.Path("run"), 60, others=[there]).restore([CELL]), 1)
 
 
 def test_the_last_one_saved_is_read(tmp_path):

@@ -227,6 +227,21 @@ def from_file(tmp_path, monkeypatch):
   sys.modules.pop("own_mixers", None)
 
 
+# Executors send classes of a script by value: a copy of the class, whose functions may not
+# say which file they are from.
+SENT = """
+from sepfx.provenance import sources
+
+there = sources.code_of([("it", M())])
+for own in dataclasses.fields(M):
+  if own.default_factory is dataclasses.MISSING:
+    own.default_factory = type(dataclasses.MISSING)()
+call = M.__call__.__wrapped__
+call.__code__ = call.__code__.replace(co_filename="<dynamic-code>")
+print(*sources.changes(there, sources.code_of([("it", M())])))
+"""
+
+
 def from_cell(source):
   """Runs it as a cell of a notebook whose source is not kept."""
   names = {"__name__": "__main__"}
@@ -236,6 +251,14 @@ def from_cell(source):
 
 def code_of(*values):
   return sources.code_of([("it", value) for value in values])
+
+
+def test_what_was_sent_to_another_process_is_the_same(tmp_path):
+  source = HEAD + model("c: float = 1.0", call=f"return self.c * {BODY}") + SENT
+  script = tmp_path / "script.py"
+  script.write_text(source)
+  run = subprocess.run([sys.executable, script], capture_output=True, text=True)
+  assert run.stdout.split() == ["[]", "[]"], run.stderr
 
 
 @pytest.mark.parametrize("place", EDITS)

@@ -71,7 +71,9 @@ def attributes_of(cls: type) -> dict[str, Any]:
       found[name] = value
   declared = inspect.get_annotations(cls)
   for field in dataclasses.fields(cls) if is_data(cls) else ():
-    if field.name in declared and field.default_factory is not dataclasses.MISSING:
+    # Not `is`: a class that was sent to another process has a marker of its own.
+    none = isinstance(field.default_factory, type(dataclasses.MISSING))
+    if field.name in declared and not none:
       found[field.name] = field.default_factory
   return found
 

@@ -52,8 +52,9 @@ def of_function(function: types.FunctionType) -> Function:
   compiled to.
   """
   code = function.__code__
-  linecache.checkcache(code.co_filename)
-  lines = linecache.getlines(code.co_filename, function.__globals__)
+  # Of a function that was sent to another process the module alone may say where it is.
+  module = str(function.__globals__.get("__file__"))
+  lines = _lines(code.co_filename, function) or _lines(module, function)
   file = _file("".join(lines), code.co_filename)
   place = (code.co_firstlineno, code.co_name)
   own = _compiled(code, function.__doc__)
@@ -66,6 +67,11 @@ def of_function(function: types.FunctionType) -> Function:
       changed, called = frozenset(_changed(node)), frozenset(_called(node))
       return Function(_canonical(node), "", names, changed, called)
   return Function(own, COMPILED, None, frozenset(), frozenset())
+
+
+def _lines(name: str, function: types.FunctionType) -> list[str]:
+  linecache.checkcache(name)
+  return linecache.getlines(name, function.__globals__)
 
 
 def _annotations(node: ast.AST) -> Iterator[ast.AST]:

@@ -70,7 +70,7 @@ class Checkpoints:
     self._path = path.absolute()
     self._every = every_seconds
     self._run, self._directory = run, directory
-    self._others, self._wanted = others, wanted
+    self._others, self._wanted = [own.absolute() for own in others], wanted
     self._last_save = time.monotonic()
 
   def due(self) -> bool:
