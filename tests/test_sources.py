@@ -227,8 +227,8 @@ def from_file(tmp_path, monkeypatch):
   sys.modules.pop("own_mixers", None)
 
 
-# Executors send classes of a script by value: a copy of the class, whose functions may not
-# say which file they are from.
+# Executors send classes of a script by value. Functions of such a copy may not say which
+# file they are from.
 SENT = """
 from sepfx.provenance import sources
 
