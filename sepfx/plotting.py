@@ -59,17 +59,27 @@ def plot(
   """
   summary = summary_of(records, against=against)
   with looks.look(style, width):
-    if "samples" not in _names(records):
-      figure = success_figures.success(records, summary, panels)
-    else:
-      levels, risk = _levels(records), _reference_risk(records)
-      figure = figures.sample_complexity(
-        records, levels, summary, risk, {}, against, panels
-      )
-    if not records.complete:
-      ended, missing = len(records.all_curves), records.missing
-      _mark_unfinished(figure, ended, None if missing is None else ended + missing)
-    return figure
+    return _drawn(records, summary, against, panels)
+
+
+def _drawn(
+  records: Records,
+  summary: dict[str, Any],
+  against: str = "length",
+  panels: Sequence[int] | int | None = None,
+) -> matplotlib.figure.Figure:
+  """The figure of `plot`, in today's look."""
+  if "samples" not in _names(records):
+    figure = success_figures.success(records, summary, panels)
+  else:
+    levels, risk = _levels(records), _reference_risk(records)
+    figure = figures.sample_complexity(
+      records, levels, summary, risk, {}, against, panels
+    )
+  if not records.complete:
+    ended, missing = len(records.all_curves), records.missing
+    _mark_unfinished(figure, ended, None if missing is None else ended + missing)
+  return figure
 
 
 def summary_of(records: Records, *, against: str = "length") -> dict[str, Any]:
@@ -110,10 +120,10 @@ def summary_of(records: Records, *, against: str = "length") -> dict[str, Any]:
 
 def write(directory: RunDirectory, records: Records) -> None:
   """Writes figure.png, figure.pdf and, last, summary.json."""
+  summary = summary_of(records)
   with looks.look():
-    write_figure(directory, plot(records))
-  summary = json.dumps(summary_of(records), indent=2)
-  directory.write("summary.json", summary + "\n")
+    write_figure(directory, _drawn(records, summary))
+  directory.write("summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 def write_unfinished(
@@ -149,6 +159,7 @@ def write_figure(
   for kind in ("png", "pdf"):
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind)
+    figure.set_layout_engine("none")  # both have that of the first
     directory.write(f"{name}.{kind}", buffer.getvalue())
 
 

@@ -3,9 +3,13 @@
 import importlib
 import inspect
 import json
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import textwrap
+import time
 
 import jax
 import jax.numpy as jnp
@@ -47,13 +51,33 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for package in re.findall(r"^import (ray|submitit)$", block, re.MULTILINE):
       pytest.importorskip(package)
     exec(compile(block, page, "exec"), names)
-  records = names.get("records")
-  if records is None:  # its examples leave theirs in directories
-    left = list(tmp_path.glob("runs/*"))
-    assert len(left) == len(blocks(page))
-    assert all(sepfx.load(path).missing == 0 for path in left)
-  else:
-    assert set(records.table["outcome"]) == {"reached"}
+  assert set(names["records"].table["outcome"]) == {"reached"}
+  for path in tmp_path.glob("runs/*"):
+    assert sepfx.load(path).complete
+
+
+def test_a_job_of_slurm_is_queued_again_when_its_share_has_kept_its_state(tmp_path):
+  page = (DOCS / "guides/clusters.md").read_text()
+  script = re.search(r"    #!/bin/bash\n(?:    .*\n)+", page)
+  programs = {
+    "sepfx": "trap 'sleep 0.5; exit 75' TERM; touch began; while :; do sleep 0.1; done",
+    "scontrol": 'echo "$@"',
+    "job": textwrap.dedent(script[0]),
+  }
+  for name, text in programs.items():
+    (tmp_path / name).write_text(text if name == "job" else f"#!/bin/bash\n{text}\n")
+    (tmp_path / name).chmod(0o755)
+  ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+  path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+  job = subprocess.Popen(
+    [tmp_path / "job"], cwd=tmp_path, env={**os.environ, **ids, **path},
+    stdout=subprocess.PIPE, text=True,
+  )  # fmt: skip
+  while not (tmp_path / "began").exists():
+    time.sleep(0.05)
+  job.terminate()
+  assert job.communicate()[0] == "requeue 7_3\n"
+  assert job.returncode == 75
 
 
 def commands():

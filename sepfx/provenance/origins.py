@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 _SITE = {"site-packages", "dist-packages"}
 _OURS = pathlib.Path(__file__).parents[1]
@@ -34,9 +35,10 @@ def is_own(module: str) -> bool:
   return not (_SITE & set(path.parts) or any(path.is_relative_to(own) for own in apart))
 
 
-def versions(packages: Iterable[str]) -> dict[str, str]:
+@functools.lru_cache  # it reads what every installed distribution consists of
+def versions(packages: frozenset[str]) -> Mapping[str, str]:
   """The versions of the distributions of installed packages, by their names."""
-  if not (packages := set(packages)):
+  if not packages:
     return {}
   known = importlib.metadata.packages_distributions()
   found = {name for package in packages for name in known.get(package, ())}

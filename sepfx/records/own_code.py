@@ -43,7 +43,7 @@ def checked(
   directory, or a package has another version.
   """
   code = sources.code_of(_named_values(settings, cells, probe))
-  here = _stored(code, origins.versions(set(code.packages) - set(PACKAGES)))
+  here = _stored(code, origins.versions(frozenset(code.packages) - {*PACKAGES}))
   if directory.stored is None:
     return here
   there = directory.stored.get("code", {})

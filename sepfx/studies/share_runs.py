@@ -71,14 +71,14 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
       root = held.enter_context(RunDirectory(path, shared=True))
       if root.stored is None and any(map(has_rows, shares.there(path).values())):
         raise adoption.without_config(path)
-      if root.stored is not None and _differs(whole, root):  # another share made it
+      if root.stored is not None and _differing(whole, root):  # another share made it
         whole = request_of(asked, root.stored, path)
       search = asked.search(whole)
       living = shares.living(path)
       _check_living(share, living)
-      if _grows(whole, root):
-        takes = f"what was asked of it before: {shares.running(living)} there"
-        require(root.alone, "output_dir", str(path), takes)
+      if grown := _grown(whole, root):
+        takes = f"a call with the {', '.join(grown)} of those before: "
+        require(root.alone, "output_dir", str(path), takes + shares.running(living))
         adoption.take_up(root, alone=True)
         begun_in(root, whole, search, options)
       # What a merge may change while this runs.
@@ -153,23 +153,26 @@ def _check_living(share: Share, living: Sequence[Share]) -> None:
   require(not others, "share", got, takes)
 
 
-def _differs(request: Request, root: RunDirectory) -> bool:
-  """Whether the settings of a directory are to be others."""
-  settings: dict[str, Any] = json.loads(json.dumps(request.settings))
-  return settings != (root.stored or {}).get("settings")
+def _differing(request: Request, root: RunDirectory) -> list[str]:
+  """The settings of a directory that are to be others; of one without a run all."""
+  here: dict[str, Any] = json.loads(json.dumps(request.settings))
+  there = (root.stored or {}).get("settings", {})
+  return [name for name in {**there, **here} if there.get(name) != here.get(name)]
 
 
-def _grows(request: Request, root: RunDirectory) -> bool:
-  """Whether a directory is to say more than it does: of settings, or of what code ran.
+def _grown(request: Request, root: RunDirectory) -> list[str]:
+  """Of what a directory is to say more than it does: settings, or "code".
 
   Raises:
     InvalidSetting: if other code ran.
   """
-  if root.stored is None or _differs(request, root):
-    return True
+  differing = _differing(request, root)
+  if root.stored is None or differing:
+    return differing
   settings = request.named or request.settings
   code = own_code.checked(root, settings, request.cells, request.probe)
-  return not code["wholes"].keys() <= root.stored.get("code", {}).get("wholes", {}).keys()
+  known = root.stored.get("code", {}).get("wholes", {}).keys()
+  return [] if code["wholes"].keys() <= known else ["code"]
 
 
 def read(directory: RunDirectory, request: Request) -> TrialFiles:
@@ -277,7 +280,7 @@ def merge(asked: Asked, path: pathlib.Path) -> Any:
   with shares.starting(path), RunDirectory(path, shared=True) as root:
     request = request_of(asked, root.stored, path)
     takes = "the settings of the run that stands there: --merge runs nothing"
-    require(not _differs(request, root), "output_dir", str(path), takes)
+    require(not _differing(request, root), "output_dir", str(path), takes)
     living = shares.living(path)
     adoption.take_up(root, alone=root.alone)
     files = TrialFiles(
