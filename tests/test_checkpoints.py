@@ -59,6 +59,23 @@ def test_states_of_another_place_are_read_however_it_is_written(tmp_path, monkey
   assert_is(Checkpoints(pathlib.Path("run"), 60, others=[there]).restore([CELL]), 1)
 
 
+def test_what_a_call_leaves_out_is_kept_for_the_next(tmp_path):
+  saved(tmp_path / "c", 1).keep_apart(lambda _: True)
+  assert not list(tmp_path.glob("c/left_out-*"))
+  checkpoints = Checkpoints(tmp_path / "c", 60)
+  for _ in range(2):
+    checkpoints.keep_apart(lambda trial: trial[1] != 4)
+  for value in range(3):
+    checkpoints.save([InProgress([(CELL.name, 7)], states_of(value, 1))])
+  restored = Checkpoints(tmp_path / "c", 60).restore([CELL])
+  own = jax.tree.map(lambda a: a[0], states_of(2, 1))
+  chex.assert_trees_all_equal(restored.pop((CELL.name, 7)), own)
+  assert_is(restored, 1)
+  assert sorted(file.name for file in (tmp_path / "c").glob("lanes-*")) == [
+    "lanes-2", "lanes-2.sha256", "lanes-3", "lanes-3.sha256",
+  ]  # fmt: skip
+
+
 def test_the_last_one_saved_is_read(tmp_path):
   assert Checkpoints(tmp_path / "c", 60).restore([CELL]) == {}
   checkpoints = saved(tmp_path / "c", 1, 2, 3)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -28,6 +29,27 @@ class Stopping(sepfx.Watcher):
     self._left -= 1
     if not self._left:
       raise RuntimeError("stopped")
+
+
+class Interrupting(sepfx.Watcher):
+  """Sends Ctrl-C when the first trial has begun: twice would end a call at once."""
+
+  sent = False
+
+  def started(self, cell, trial, step):
+    if not self.sent:
+      self.sent = True
+      signal.raise_signal(signal.SIGINT)
+
+
+class Steps(sepfx.Watcher):
+  """Where each trial goes on from."""
+
+  def __init__(self):
+    self.of = {}
+
+  def started(self, cell, trial, step):
+    self.of[f"{cell.name}/trial={trial}"] = step
 
 
 def measured(directory, models, lengths, axes=RATES, protocol=PROTOCOL, **options):
@@ -151,3 +173,27 @@ def test_another_model_of_the_same_name_is_refused(tmp_path):
   measured(tmp_path, small.Linear(name="own"), 3)
   with pytest.raises(InvalidSetting, match=r"differs in models\.own"):
     measured(tmp_path, sepfx.models.FeedForward((3,), name="own"), 3)
+
+
+def test_what_was_in_progress_goes_on_after_a_call_for_something_else(tmp_path):
+  run, longer = tmp_path / "run", dataclasses.replace(PROTOCOL, max_samples=8000)
+  call = {"protocol": longer, "lanes": 1}
+  with pytest.raises(KeyboardInterrupt):
+    measured(run, ONE, [2, 3], watchers=[Interrupting()], **call)
+  begun = sepfx.load(run)
+  other = measured(run, TWO, 3, **call)
+  assert other.complete
+  assert set(other.table["model"]) == {"two"}
+  loaded = sepfx.load(run)
+  assert not loaded.complete
+  assert loaded.missing == begun.missing > 0
+  measured(run, TWO, 2, **call)  # whose checkpoints are later ones
+  steps = Steps()
+  measured(run, ONE, [2, 3], watchers=[steps], **call)
+  assert sepfx.load(run).complete
+  assert max(steps.of.values()) > 0
+  assert not (run / "checkpoints").exists()
+  measured(tmp_path / "whole", [ONE, TWO], [2, 3], **call)
+  names = ("trials.csv", "summary.json")
+  for name in names:
+    assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -395,6 +395,18 @@ def test_a_merge_while_shares_run(tmp_path):
   assert content(path) == content(tmp_path / "one")
 
 
+def test_a_call_for_a_part_leaves_what_is_missing_of_the_others(tmp_path, whole):
+  measured(tmp_path, (1, 2))
+  found = measured(tmp_path, lengths=[2])
+  assert found.complete
+  assert set(found.table["length"]) == {2}
+  loaded = sepfx.load(tmp_path)
+  assert (loaded.complete, loaded.missing) == (False, 1)
+  assert "summary.json" not in content(tmp_path)
+  measured(tmp_path)
+  assert content(tmp_path) == whole
+
+
 def test_what_lives_is_named(tmp_path):
   measured(tmp_path, (1, 3))
   with held(tmp_path, Share(0, 3)):

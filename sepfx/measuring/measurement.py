@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,10 +59,11 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs run again, from their first step. What a call leaves out stays there, but
-  for states of trials in progress; figure and summary are of all, and the call gets what
-  it asks for. One that asks for fewer
-  trials than are recorded gets all that are recorded. Code of one's own must be what it
+  spent theirs run again, from their first step. What a call leaves out stays there, trials
+  in progress too; figure and summary are of all, and the call gets what it asks for.
+  While trials are missing that an earlier call asked for, there is no summary, the figure
+  says so, and `sepfx.load` gives records that are not `complete`. A call that asks for
+  fewer trials than an earlier one gets as many as that. Code of one's own must be what it
   was: of models, tasks, protocols and probes, with all that they run (see
   docs/guides/own_model.md).
 
@@ -202,7 +204,9 @@ def measure(
   if directory is None:
     return call.in_memory(options)
   found: Records | Part = calls.recorded(call, directory, options)
-  return found.records if isinstance(found, Part) else found
+  if not isinstance(found, Part):
+    return found
+  return found.records if share is not None else call.own(found.records, directory)
 
 
 class _Call:
@@ -224,6 +228,7 @@ class _Call:
     order: list[str] = []
     if stored is not None:
       settings, cells, order = growth.grown(stored, settings, cells)
+    self._asked = {cell.name: cell for cell in cells}
     return Request(
       own=cells,
       cells=cells,
@@ -253,9 +258,11 @@ class _Call:
   def leave(self, directory: RunDirectory, request: Request, records: Records) -> Records:
     """Leaves figure and summary of all that is there; returns what was asked for."""
     plotting.write(directory, records)
-    if not request.order:
-      return records
-    modules = {cell.name: cell.trial.model for cell in request.own}
+    return self.own(records, directory.path) if request.order else records
+
+  def own(self, records: Records, path: str | os.PathLike) -> Records:
+    """Returns those of all records in a directory that were asked for."""
+    modules = {name: cell.trial.model for name, cell in self._asked.items()}
     chosen = np.array([records.cell_of(row) in modules for row in records.table], bool)
     asked = records.where(chosen)
     names = {name: modules[name.rpartition("/")[0]] for name in asked.names()}
@@ -266,7 +273,9 @@ class _Call:
       asked,
       all_curves={name: records.all_curves[name] for name in names},
       probes=probes,
-      models=Kept(directory.path, list(names), modules=names),
+      models=Kept(pathlib.Path(path), list(names), modules=names),
+      complete=True,
+      missing=0,
     )
 
   def in_memory(self, options: Options) -> Records:

@@ -61,7 +61,8 @@ def run(
 
   Returns:
     Records, summary and cells of all that stands in the directory. Its figure is there,
-    too. Of a share: its records, and what is missing elsewhere in words.
+    too. Of a share: its records, and what is missing elsewhere in words. Likewise where
+    trials are missing that an earlier call asked for.
 
   Raises:
     InvalidSetting: (a ValueError) for bad input, or a directory of something else, before

@@ -45,7 +45,7 @@ def begun(
     notes: for `Records.notes`.
     devices: where trials run; None for all of the default platform.
     asked: how many trials of a cell there are to be, by the cell's name; None if that is
-      not known yet.
+      not known yet. What earlier calls asked of other cells stays.
     order: names of all cells that may stand there, as in `TrialFiles`. What is known of
       those that do not run stays.
     named: settings whose texts may name code that runs; None for `settings`.
@@ -74,9 +74,12 @@ def begun(
 
   def begin(recorded: Mapping[str, set[int]]) -> None:
     trials = {}
+    before = (directory.stored or {}).get("trials", {})
     for name in names if asked is not None else ():
-      every = set(range((asked or {}).get(name, 0)))
-      trials[name] = len(every | recorded.get(name, set()))
+      own = recorded.get(name, set())
+      every = own | set(range((asked or {}).get(name, 0)))
+      is_asked = name in (asked or {})
+      trials[name] = len(every) if is_asked else max(len(own), before.get(name, 0))
     if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
       directory.discard(SUMMARY)  # before config.json asks for what is not there
     of_cells = {

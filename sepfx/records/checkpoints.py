@@ -4,6 +4,9 @@ A checkpoint is `lanes-<number>/`, written by orbax, and then `lanes-<number>.sh
 digest of each of its files. One without digests was cut short; one whose digests differ
 was damaged. The last two are kept. Its `header.json` says which run it is of, which
 trials' states it holds, and their shapes.
+
+A call may leave out trials that an earlier one had in progress. Their checkpoint then
+stays beside the later ones, as `left_out-<number>/lanes-<number>`.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from sepfx.training import State
 
 _KEPT = 2
 _NAME = re.compile(r"lanes-(\d+)\.sha256")
+_LEFT_OUT = "left_out-"
 # Of what a run that has no settings of its own saves.
 _UNNAMED = ""
 
@@ -116,6 +120,29 @@ class Checkpoints:
       self._check_held()
       raise OSError(f"the checkpoint {path} could not be written: {error}") from error
 
+  def keep_apart(self, asked: Callable[[TrialOf], bool]) -> None:
+    """Keeps the last checkpoint for later calls, if it has trials that this leaves out.
+
+    `restore` reads it there.
+
+    Args:
+      asked: whether a trial is asked for, or recorded.
+
+    Raises:
+      OSError: if that cannot be written.
+    """
+    path = self._latest(self._path)
+    if path is None or all(map(asked, _trials_in(path))):
+      return
+    kept = self._path / path.name.replace("lanes-", _LEFT_OUT) / path.name
+    if kept.with_suffix(".sha256").exists():
+      return
+    self._check_held()
+    shutil.rmtree(kept, ignore_errors=True)  # cut short by a kill
+    with naming(kept):
+      shutil.copytree(path, kept)
+    write_whole(kept.with_suffix(".sha256"), path.with_suffix(".sha256").read_bytes())
+
   def _check_held(self) -> None:
     if self._directory is not None:
       self._directory.check_held()
@@ -128,10 +155,10 @@ class Checkpoints:
     warning: that trial starts anew.
     """
     found: dict[TrialOf, State] = {}
-    for place in self._others:
-      latest = (place / f"lanes-{number}" for number in reversed(self._numbers(place)))
-      path = next((each for each in latest if not self._why_unusable(each)), None)
-      own = self._restored(path, cells) if path and self._has_wanted(path) else {}
+    for place in self._elsewhere():
+      path = self._latest(place)
+      wanted = path is not None and any(map(self._wanted, _trials_in(path)))
+      own = self._restored(path, cells) if path and wanted else {}
       for trial, state in own.items():
         if self._wanted(trial) and state.step > getattr(found.get(trial), "step", -1):
           found[trial] = state
@@ -140,9 +167,17 @@ class Checkpoints:
       found |= self._restored(self._path / f"lanes-{known[-1]}", cells)
     return found
 
-  def _has_wanted(self, path: pathlib.Path) -> bool:
-    groups = json.loads((path / "header.json").read_bytes())["lanes"]
-    return any(t and self._wanted((t[0], t[1])) for own in groups for t in own["trials"])
+  def _elsewhere(self) -> Iterator[pathlib.Path]:
+    """Directories in which trials may have been in progress that are none in its own."""
+    for place in (*self._others, self._path):
+      yield from sorted(place.glob(f"{_LEFT_OUT}*"))
+      if place != self._path:
+        yield place
+
+  def _latest(self, place: pathlib.Path) -> pathlib.Path | None:
+    """The last checkpoint there that can be used."""
+    latest = (place / f"lanes-{number}" for number in reversed(self._numbers(place)))
+    return next((each for each in latest if not self._why_unusable(each)), None)
 
   def _restored(self, path: pathlib.Path, cells: Sequence[Cell]) -> dict[TrialOf, State]:
     groups = json.loads((path / "header.json").read_bytes())["lanes"]
@@ -223,6 +258,12 @@ class Checkpoints:
     if not isinstance(header, dict) or not _is_proper(header.get("lanes")):
       return "is damaged"
     return "" if header.get("run") == self._run else "is of a run with other settings"
+
+
+def _trials_in(path: pathlib.Path) -> list[TrialOf]:
+  """The trials whose states a checkpoint holds."""
+  groups = json.loads((path / "header.json").read_bytes())["lanes"]
+  return [(t[0], t[1]) for own in groups for t in own["trials"] if t is not None]
 
 
 def _is_proper(groups: Any) -> bool:

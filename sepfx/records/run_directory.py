@@ -167,7 +167,8 @@ class RunDirectory:
 
   def rename_cells(self, names: Mapping[str, str]) -> None:
     """Gives cells other names in what the next config.json says of them."""
-    for noted in (self.stored or {}).get(LANES, {}).values():
+    stored = self.stored or {}
+    for noted in (stored.get("trials", {}), *stored.get(LANES, {}).values()):
       for old in names.keys() & noted.keys():
         noted[names[old]] = noted.pop(old)
 

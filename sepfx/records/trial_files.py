@@ -124,6 +124,11 @@ class TrialFiles(Watcher):
     return found
 
   @property
+  def missing(self) -> int:
+    """How many trials have not ended that this call or an earlier one asked for."""
+    return missing(self._directory.stored or {}, self.recorded) or 0
+
+  @property
   def outgrown_trials(self) -> list[tuple[str, int]]:
     """Name and index of the trials that were censored before today's budget was spent."""
     return [

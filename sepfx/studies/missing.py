@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import rich.console
 
-from sepfx.ensembles import Watcher
+from sepfx.ensembles import Watcher, trial_name
 from sepfx.ensembles import run as run_trials
 from sepfx.ensembles.compiling import Programs
 from sepfx.ensembles.watchers import TrialOf
@@ -154,6 +154,7 @@ class Missing:
     """
     files, options, path = self._files, self._options, self._directory.path
     plan, search = self._plan, self._search
+    self._keep_what_is_left_out()
     with contextlib.ExitStack() as while_running:
       watchers: list[Watcher] = []
       if options.tensorboard:
@@ -178,6 +179,12 @@ class Missing:
         if not chosen:
           break
         ended.update(self._finish(chosen, progress, watchers))
+
+  def _keep_what_is_left_out(self) -> None:
+    """Keeps states of trials that this call does not ask for."""
+    names = {*self._plan.names, *self._plan.again, *self._elsewhere, *self._files.rows}
+    cells = {cell.name for cell in self._request.own} if self._search else set()
+    self._keeper.keep_apart(lambda own: own[0] in cells or trial_name(*own) in names)
 
   def _finish(
     self, chosen: Sequence[str], progress: Progress, watchers: Sequence[Watcher]

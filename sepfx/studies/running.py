@@ -29,7 +29,7 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
 
   Returns:
     What `asked.leave` does. A `share_runs.Part` of a share, and where trials are still
-    missing after `options.merge`.
+    missing: after `options.merge`, or some that earlier calls asked for.
 
   Raises:
     InvalidSetting: if the directory cannot be used, or a task cannot be drawn.
@@ -56,6 +56,8 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
     others = shares.there(path).values()
     live = LiveFigure(files, draw)
     Missing(request, plan, search, files, directory, others, options, [live]).run()
+    if files.missing:
+      return share_runs.unfinished(asked, directory, request, files)
     left = asked.leave(directory, request, files.complete())
     adoption.discard(directory)
     digests.seal(directory)

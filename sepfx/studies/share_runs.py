@@ -261,6 +261,32 @@ def _searched(search: Search | None, recorded: Mapping[str, Rows]) -> tuple[int,
   return len(ended), 0
 
 
+def unfinished(
+  asked: Asked, directory: RunDirectory, request: Request, files: TrialFiles
+) -> Part:
+  """What a call leaves that has all it asked for, where an earlier one has not.
+
+  Args:
+    asked, request: what is asked for.
+    directory: where; open.
+    files: its records.
+
+  Raises:
+    OSError: if something could not be recorded.
+  """
+  records = files.records
+  ended = len(records.all_curves)
+  of = ended + files.missing
+  asked.write_unfinished(directory, request, records, of)
+  words = (
+    f"{ended:,} of {of:,} trials are recorded, all of this call's among them; those "
+  )
+  words += (
+    "that an earlier call asked for and did not finish go on when it is given again"
+  )
+  return Part(words, records)
+
+
 def merge(asked: Asked, path: pathlib.Path) -> Any:
   """Takes up what shares have, and runs nothing; they may be running.
 
@@ -303,6 +329,8 @@ def merge(asked: Asked, path: pathlib.Path) -> Any:
       least = "at least " if search else ""
       text = f"{of - missing:,} of {least}{of:,} trials are recorded{still}"
       return Part(text, records)
+    if files.missing:
+      return unfinished(asked, root, request, files)
     left = asked.leave(root, request, files.complete())
     if root.alone:
       adoption.discard(root)
