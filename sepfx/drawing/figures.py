@@ -12,7 +12,7 @@ import matplotlib.figure
 import matplotlib.lines
 import matplotlib.transforms
 import numpy as np
-import scipy.optimize
+import scipy  # loads its parts where they are used
 
 from sepfx.drawing import looks
 from sepfx.drawing.legends import handle_of, legend_below

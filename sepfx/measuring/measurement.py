@@ -59,8 +59,8 @@ def measure(
   call goes on where an earlier one was stopped, and runs nothing that is recorded. Ctrl-C
   keeps what is in progress, too. A call on the same directory may ask for more models,
   lengths, values of an axis or trials, or a protocol with a larger budget: trials that
-  spent theirs run again, from their first step. What a call leaves out stays there, trials
-  in progress too; figure and summary are of all, and the call gets what it asks for.
+  spent theirs run again, from their first step. What a call leaves out stays there, its
+  trials in progress too; figure and summary are of all. A call gets what it asks for.
   While trials are missing that an earlier call asked for, there is no summary, the figure
   says so, and `sepfx.load` gives records that are not `complete`. A call that asks for
   fewer trials than an earlier one gets as many as that. Code of one's own must be what it

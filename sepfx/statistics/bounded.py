@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy  # loads its parts where they are used
 from jaxtyping import Bool, Float
 
 CONFIDENCE = 0.95

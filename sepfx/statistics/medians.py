@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy  # loads its parts where they are used
 
 from sepfx.statistics.bounded import CONFIDENCE, Bounds
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy  # loads its parts where they are used
 from jaxtyping import Bool, Real
 
 from sepfx.statistics.bounded import (

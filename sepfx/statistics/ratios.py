@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy  # loads its parts where they are used
 from jaxtyping import Bool, Real
 
 from sepfx.statistics.bounded import CONFIDENCE, Bounds, coefficient_interval

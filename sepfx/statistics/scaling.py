@@ -6,7 +6,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy  # loads its parts where they are used
 from jaxtyping import Bool, Int, Real
 
 from sepfx.statistics.bounded import (

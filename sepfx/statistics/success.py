@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
-import scipy.special
-import scipy.stats
+import scipy  # loads its parts where they are used
 
 from sepfx.statistics.intervals import CONFIDENCE
 
