@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 import signal
 
 import numpy as np
 import pytest
 
 import sepfx
+from experiments import best_rate
 from sepfx import InvalidSetting
 from sepfx.tasks import QSTR
 from tests import small
@@ -96,6 +98,19 @@ def test_calls_one_after_another_leave_what_one_call_does(tmp_path):
   np.testing.assert_array_equal(loaded.table, whole.table)
 
 
+def test_probes_that_a_call_for_a_part_asked_for_are_measured_of_the_others(tmp_path):
+  measured(tmp_path, ONE, [2, 3])
+  part = measured(tmp_path, ONE, 2, probes="norms")
+  assert np.isfinite(part.probes["norm"]).all()
+  loaded = sepfx.load(tmp_path)
+  assert np.isnan(loaded.probes["norm"][loaded.probes["length"] == 3]).all()
+  whole = measured(tmp_path, ONE, [2, 3], probes="norms")
+  assert np.isfinite(whole.probes["norm"]).all()
+  measured(tmp_path / "one", ONE, [2, 3], probes="norms")
+  own, same = (path / "probes.csv" for path in (tmp_path, tmp_path / "one"))
+  assert own.read_bytes() == same.read_bytes()
+
+
 def test_values_of_an_axis_are_kept(tmp_path):
   measured(tmp_path, ONE, 3)
   found = measured(tmp_path, ONE, 3, {"learning_rate": [3e-3]})
@@ -180,13 +195,12 @@ def test_what_was_in_progress_goes_on_after_a_call_for_something_else(tmp_path):
   call = {"protocol": longer, "lanes": 1}
   with pytest.raises(KeyboardInterrupt):
     measured(run, ONE, [2, 3], watchers=[Interrupting()], **call)
-  begun = sepfx.load(run)
   other = measured(run, TWO, 3, **call)
   assert other.complete
   assert set(other.table["model"]) == {"two"}
   loaded = sepfx.load(run)
   assert not loaded.complete
-  assert loaded.missing == begun.missing > 0
+  assert loaded.missing == 2  # of the cell that had begun
   measured(run, TWO, 2, **call)  # whose checkpoints are later ones
   steps = Steps()
   measured(run, ONE, [2, 3], watchers=[steps], **call)
@@ -197,3 +211,43 @@ def test_what_was_in_progress_goes_on_after_a_call_for_something_else(tmp_path):
   names = ("trials.csv", "summary.json")
   for name in names:
     assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_cells_of_which_nothing_is_there_are_given_up_without_a_state(tmp_path):
+  call = {"protocol": dataclasses.replace(PROTOCOL, max_samples=8000), "lanes": 1}
+  with pytest.raises(KeyboardInterrupt):
+    measured(tmp_path, ONE, [2, 3], watchers=[Interrupting()], **call)
+  for state in tmp_path.glob("checkpoints/lanes-*"):
+    shutil.rmtree(state) if state.is_dir() else state.unlink()
+  measured(tmp_path, ONE, 3, **call)
+  loaded = sepfx.load(tmp_path)
+  assert loaded.complete
+  assert set(loaded.table["length"]) == {3}
+
+
+def test_so_it_does_where_a_search_chooses_trials(tmp_path):
+  settings = {
+    "models": "tests.small:Linear", "learning_rates": [1e-2, 1e-3], "token_dim": 2,
+    "batch_size": 8, "num_test": 50, "max_samples": 8000, "thresholds": [0.9],
+    "uniform_fractions": [], "num_trials": 3,
+  }  # fmt: skip
+
+  def run(*lengths, directory="run", **options):
+    return sepfx.run(
+      best_rate.STUDY, {**settings, "lengths": lengths}, directory=tmp_path / directory,
+      progress=False, lanes=1, **options,
+    )  # fmt: skip
+
+  with pytest.raises(KeyboardInterrupt):
+    run(2, watchers=[Interrupting()])
+  part = run(3)
+  assert "an earlier call" in part.words
+  assert not sepfx.load(tmp_path / "run").complete
+  steps = Steps()
+  run(2, 3, watchers=[steps])
+  assert max(steps.of.values()) > 0
+  assert sepfx.load(tmp_path / "run").complete
+  run(2, 3, directory="whole")
+  for name in ("trials.csv", "summary.json"):
+    own, same = (tmp_path / place / name for place in ("run", "whole"))
+    assert own.read_bytes() == same.read_bytes()

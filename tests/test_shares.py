@@ -407,6 +407,17 @@ def test_a_call_for_a_part_leaves_what_is_missing_of_the_others(tmp_path, whole)
   assert content(tmp_path) == whole
 
 
+def test_more_trials_of_some_cells_are_asked_of_the_run_itself(tmp_path):
+  call(tmp_path, num_trials=2)
+  call(tmp_path, lengths=[3], num_trials=4)
+  call(tmp_path, share=Share(0, 2), num_trials=4)  # of which nothing is missing
+  assert sepfx.load(tmp_path).missing == 2
+  call(tmp_path, share=Share(1, 2), num_trials=4)
+  call(tmp_path, merge=True, num_trials=4)
+  (tmp_path / "digests.json").unlink()
+  assert len(sepfx.load(tmp_path).all_curves) == 8
+
+
 def test_what_lives_is_named(tmp_path):
   measured(tmp_path, (1, 3))
   with held(tmp_path, Share(0, 3)):

@@ -163,7 +163,7 @@ def missing(
     recorded: indices of those that have, by the cell's name.
   """
   known = wanted(config)
-  if not known:
+  if not known or config.get("parameters", {}).keys() - known.keys():
     return None
   return sum(max(0, k - len(recorded.get(name, ()))) for name, k in known.items())
 

@@ -12,6 +12,7 @@ from sepfx.ensembles.cells import Cell, numbers_of_parameters
 from sepfx.ensembles.results import columns
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import own_code
+from sepfx.records.checkpoints import cells_in_progress
 from sepfx.records.run_directory import SUMMARY, RunDirectory
 from sepfx.records.stored_trials import budget_of
 from sepfx.records.trial_files import TrialFiles
@@ -29,7 +30,7 @@ def begun(
   probe: Probe | None = None,
   notes: Mapping[str, Mapping[str, Any]] | None = None,
   devices: Sequence[jax.Device] | None = None,
-  asked: Mapping[str, int] | None = None,
+  asked: Mapping[str, int | None] | None = None,
   order: Sequence[str] = (),
   named: Mapping[str, Any] | None = None,
 ) -> TrialFiles:
@@ -44,8 +45,9 @@ def begun(
     probe: what is measured of each trial when it has ended.
     notes: for `Records.notes`.
     devices: where trials run; None for all of the default platform.
-    asked: how many trials of a cell there are to be, by the cell's name; None if that is
-      not known yet. What earlier calls asked of other cells stays.
+    asked: how many trials of a cell there are to be, by the cell's name, None where a
+      search chooses them; None if nothing is to be said of trials. What earlier calls
+      asked of other cells stays where something of those is recorded or in progress.
     order: names of all cells that may stand there, as in `TrialFiles`. What is known of
       those that do not run stays.
     named: settings whose texts may name code that runs; None for `settings`.
@@ -75,11 +77,15 @@ def begun(
   def begin(recorded: Mapping[str, set[int]]) -> None:
     trials = {}
     before = (directory.stored or {}).get("trials", {})
+    waiting = cells_in_progress(directory.path)
     for name in names if asked is not None else ():
       own = recorded.get(name, set())
-      every = own | set(range((asked or {}).get(name, 0)))
-      is_asked = name in (asked or {})
-      trials[name] = len(every) if is_asked else max(len(own), before.get(name, 0))
+      is_there = bool(own) or name in waiting
+      if name in (asked or {}):
+        if (number := (asked or {})[name]) is not None:
+          trials[name] = len(own | set(range(number)))
+      elif name in before or not is_there:  # else a search chooses its trials
+        trials[name] = max(len(own), before.get(name, 0) if is_there else 0)
     if any(count > len(recorded.get(name, ())) for name, count in trials.items()):
       directory.discard(SUMMARY)  # before config.json asks for what is not there
     of_cells = {

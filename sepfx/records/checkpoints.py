@@ -30,7 +30,9 @@ import orbax.checkpoint as ocp
 
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.watchers import InProgress, TrialOf
+from sepfx.records import shares
 from sepfx.records.run_directory import (
+  ENDED,
   RunDirectory,
   naming,
   remove,
@@ -91,7 +93,9 @@ class Checkpoints:
     if not in_progress:
       return
     self._check_held()
-    number = max(self._numbers(self._path), default=-1) + 1
+    left_out = self._path.glob(f"{_LEFT_OUT}*")
+    kept = [int(place.name.removeprefix(_LEFT_OUT)) for place in left_out]
+    number = max([*self._numbers(self._path), *kept], default=-1) + 1
     path = self._path / f"lanes-{number}"
     tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
     groups = [
@@ -166,6 +170,11 @@ class Checkpoints:
     if known := self._numbers(self._path):
       found |= self._restored(self._path / f"lanes-{known[-1]}", cells)
     return found
+
+  def left_out(self) -> set[TrialOf]:
+    """The trials that wait in other places than the last checkpoint."""
+    paths = map(self._latest, self._elsewhere())
+    return {trial for path in paths if path is not None for trial in _trials_in(path)}
 
   def _elsewhere(self) -> Iterator[pathlib.Path]:
     """Directories in which trials may have been in progress that are none in its own."""
@@ -258,6 +267,21 @@ class Checkpoints:
     if not isinstance(header, dict) or not _is_proper(header.get("lanes")):
       return "is damaged"
     return "" if header.get("run") == self._run else "is of a run with other settings"
+
+
+def cells_in_progress(run: pathlib.Path) -> set[str]:
+  """Names of the cells of which a checkpoint of a run or of its shares has a trial.
+
+  Args:
+    run: the run's directory.
+  """
+  found = set()
+  places = [run / ENDED, *run.glob(f"{shares.DIRECTORY}/*/{ENDED}")]
+  places += [kept for own in places for kept in own.glob(f"{_LEFT_OUT}*")]
+  for digests in (file for own in places for file in own.glob("lanes-*.sha256")):
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+      found |= {cell for cell, _ in _trials_in(digests.with_suffix(""))}
+  return found
 
 
 def _trials_in(path: pathlib.Path) -> list[TrialOf]:

@@ -196,7 +196,7 @@ def _read_probes(path: pathlib.Path, types: Columns) -> np.ndarray | None:
   rows = []
   for number, fields in enumerate(lines, start=2):
     try:
-      pairs = zip(fields, own.values(), strict=True)
+      pairs = [(f or "nan", k) for f, k in zip(fields, own.values(), strict=True)]
       rows.append(tuple(parse_value(field, kind) for field, kind in pairs))
     except ValueError as error:
       takes = f"a row of a trial's probes ({error})"

@@ -82,7 +82,7 @@ def read_own_probes(path: pathlib.Path) -> dict[str, float] | None:
 def read_probes(
   path: pathlib.Path, types: Columns, optional: Collection[str] = ()
 ) -> dict[str, dict[str, float]]:
-  """Returns the values of probes.csv by the trial's name.
+  """Returns the values of probes.csv by the trial's name: those that were measured.
 
   Args:
     path: of the file.
@@ -104,6 +104,7 @@ def read_probes(
       row = {
         name: parse_value(field, types[name] if name in heads else float)
         for name, field in zip(header, fields, strict=True)
+        if field or name in heads
       }
     except ValueError as error:
       takes = f"a row of a trial's probes ({error})"

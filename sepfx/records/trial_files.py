@@ -28,7 +28,7 @@ from sepfx.ensembles.results import (
 from sepfx.ensembles.watchers import Watcher
 from sepfx.provenance.environment import kind_of
 from sepfx.records import weights
-from sepfx.records.agreement import missing
+from sepfx.records.agreement import missing, wanted
 from sepfx.records.run_directory import (
   CURVES,
   ENDED,
@@ -124,9 +124,14 @@ class TrialFiles(Watcher):
     return found
 
   @property
-  def missing(self) -> int:
-    """How many trials have not ended that this call or an earlier one asked for."""
-    return missing(self._directory.stored or {}, self.recorded) or 0
+  def missing(self) -> dict[str, int]:
+    """How many trials that were asked for have not ended, by the cell's name."""
+    recorded = self.recorded
+    lacking = {
+      name: number - len(recorded.get(name, ()))
+      for name, number in wanted(self._directory.stored or {"settings": {}}).items()
+    }
+    return {name: number for name, number in lacking.items() if number > 0}
 
   @property
   def outgrown_trials(self) -> list[tuple[str, int]]:
@@ -207,8 +212,16 @@ class TrialFiles(Watcher):
     records = self._records(self._order, complete=True)
     self._directory.write(CURVES, archive(records.all_curves))
     if records.probes is not None:
-      probe_rows = [records.probes.dtype.names, *records.probes.tolist()]
-      self._directory.write(PROBES, csv_text(probe_rows))
+      names = records.probes.dtype.names or ()
+      heads = [*coordinates(self._types), "trial"]
+      measured: list[list] = []
+      for row in records.probes:
+        own = self._probes.get(records.name_of(row), {})
+        # A field without a value was not measured: a later call may ask for it.
+        kept = [name in heads or name in own for name in names]
+        pairs = zip(row.tolist(), kept, strict=True)
+        measured.append([value if is_kept else "" for value, is_kept in pairs])
+      self._directory.write(PROBES, csv_text([names, *measured]))
     rows = [row for key in self._order for row in self._rows[key]]
     self._directory.write(TRIALS, csv_text([tuple(self._types), *rows]))
     self._remove_checkpoints()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,7 +82,7 @@ def begun_in(
   Raises:
     InvalidSetting: as `beginning.begun`.
   """
-  counts = {cell.name: request.num_trials for cell in request.own}
+  number = None if search else request.num_trials
   return begun(
     directory,
     request.settings,
@@ -94,7 +95,7 @@ def begun_in(
     devices=options.devices,
     order=request.order,
     named=request.named,
-    asked=None if search or is_share else counts,
+    asked=None if is_share else {cell.name: number for cell in request.own},
   )
 
 
@@ -143,6 +144,8 @@ class Missing:
       others=[path / ENDED for path in others],
       wanted=wanted,
     )
+    self._own = {cell.name for cell in request.own}
+    self._names = {*plan.names, *plan.again, *self._elsewhere, *files.rows}
     self._widths = {**(widths or {}), **files.widths(options.devices)}
 
   def run(self) -> None:
@@ -154,7 +157,7 @@ class Missing:
     """
     files, options, path = self._files, self._options, self._directory.path
     plan, search = self._plan, self._search
-    self._keep_what_is_left_out()
+    self._keeper.keep_apart(self._is_asked)
     with contextlib.ExitStack() as while_running:
       watchers: list[Watcher] = []
       if options.tensorboard:
@@ -180,11 +183,22 @@ class Missing:
           break
         ended.update(self._finish(chosen, progress, watchers))
 
-  def _keep_what_is_left_out(self) -> None:
-    """Keeps states of trials that this call does not ask for."""
-    names = {*self._plan.names, *self._plan.again, *self._elsewhere, *self._files.rows}
-    cells = {cell.name for cell in self._request.own} if self._search else set()
-    self._keeper.keep_apart(lambda own: own[0] in cells or trial_name(*own) in names)
+  @property
+  def left_out(self) -> dict[str, int]:
+    """How many trials wait that another call began, by the cell's name.
+
+    Of cells of which config.json says nothing: a search chooses trials as it goes.
+    """
+    known = (self._directory.stored or {}).get("trials", {})
+    waiting = self._keeper.left_out()
+    cells = [k[0] for k in waiting if not (self._is_asked(k) or known.get(k[0]))]
+    return dict(collections.Counter(cells))
+
+  def _is_asked(self, trial: TrialOf) -> bool:
+    """Whether a trial is recorded, or this call runs it or gives it up."""
+    is_own = trial[0] in self._own
+    is_chosen = trial_name(*trial) in self._names or (is_own and self._search is not None)
+    return is_chosen or (is_own and trial[1] >= self._plan.num_trials)
 
   def _finish(
     self, chosen: Sequence[str], progress: Progress, watchers: Sequence[Watcher]

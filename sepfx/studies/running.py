@@ -55,9 +55,10 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
 
     others = shares.there(path).values()
     live = LiveFigure(files, draw)
-    Missing(request, plan, search, files, directory, others, options, [live]).run()
-    if files.missing:
-      return share_runs.unfinished(asked, directory, request, files)
+    run = Missing(request, plan, search, files, directory, others, options, [live])
+    run.run()
+    if lacking := {**run.left_out, **files.missing}:
+      return share_runs.unfinished(asked, directory, request, files, lacking)
     left = asked.leave(directory, request, files.complete())
     adoption.discard(directory)
     digests.seal(directory)

@@ -76,7 +76,7 @@ def run_share(asked: Asked, path: pathlib.Path, share: Share, options: Options) 
       search = asked.search(whole)
       living = shares.living(path)
       _check_living(share, living)
-      if grown := _grown(whole, root):
+      if grown := _grown(whole, root, search):
         takes = f"a call with the {', '.join(grown)} of those before: "
         require(root.alone, "output_dir", str(path), takes + shares.running(living))
         adoption.take_up(root, alone=True)
@@ -160,8 +160,13 @@ def _differing(request: Request, root: RunDirectory) -> list[str]:
   return [name for name in {**there, **here} if there.get(name) != here.get(name)]
 
 
-def _grown(request: Request, root: RunDirectory) -> list[str]:
+def _grown(request: Request, root: RunDirectory, search: Search | None) -> list[str]:
   """Of what a directory is to say more than it does: settings, or "code".
+
+  Args:
+    request: what is asked for.
+    root: the directory of the run; open.
+    search: chooses among the trials; None to run all of them.
 
   Raises:
     InvalidSetting: if other code ran.
@@ -169,6 +174,13 @@ def _grown(request: Request, root: RunDirectory) -> list[str]:
   differing = _differing(request, root)
   if root.stored is None or differing:
     return differing
+  # Cells that other settings made together, and trials that other cells had.
+  cells, trials = (root.stored.get(entry, {}) for entry in ("parameters", "trials"))
+  if any(cell.name not in cells for cell in request.own):
+    return ["cells"]
+  fewer = any(trials.get(cell.name, 0) < request.num_trials for cell in request.own)
+  if fewer and search is None:
+    return ["num_trials"]
   settings = request.named or request.settings
   code = own_code.checked(root, settings, request.cells, request.probe)
   known = root.stored.get("code", {}).get("wholes", {}).keys()
@@ -262,7 +274,11 @@ def _searched(search: Search | None, recorded: Mapping[str, Rows]) -> tuple[int,
 
 
 def unfinished(
-  asked: Asked, directory: RunDirectory, request: Request, files: TrialFiles
+  asked: Asked,
+  directory: RunDirectory,
+  request: Request,
+  files: TrialFiles,
+  lacking: Mapping[str, int],
 ) -> Part:
   """What a call leaves that has all it asked for, where an earlier one has not.
 
@@ -270,20 +286,21 @@ def unfinished(
     asked, request: what is asked for.
     directory: where; open.
     files: its records.
+    lacking: how many trials are missing, by the cell's name.
 
   Raises:
     OSError: if something could not be recorded.
   """
   records = files.records
   ended = len(records.all_curves)
-  of = ended + files.missing
-  asked.write_unfinished(directory, request, records, of)
+  missing = sum(lacking.values())
+  asked.write_unfinished(directory, request, records, ended + missing)
+  most = 3
+  more = f" and {len(lacking) - most} more cells" if len(lacking) > most else ""
   words = (
-    f"{ended:,} of {of:,} trials are recorded, all of this call's among them; those "
+    f"{ended:,} trials are recorded, all of this call's among them; {missing:,} that "
   )
-  words += (
-    "that an earlier call asked for and did not finish go on when it is given again"
-  )
+  words += f"an earlier call asked for are missing: {', '.join([*lacking][:most])}{more}"
   return Part(words, records)
 
 
@@ -330,7 +347,7 @@ def merge(asked: Asked, path: pathlib.Path) -> Any:
       text = f"{of - missing:,} of {least}{of:,} trials are recorded{still}"
       return Part(text, records)
     if files.missing:
-      return unfinished(asked, root, request, files)
+      return unfinished(asked, root, request, files, files.missing)
     left = asked.leave(root, request, files.complete())
     if root.alone:
       adoption.discard(root)
