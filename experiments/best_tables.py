@@ -6,7 +6,7 @@ from typing import Any
 
 import rich.table
 
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.levels import Level
 from sepfx.statistics.series import letter_of
 from sepfx.statistics.summary import at_level
@@ -19,7 +19,7 @@ def best_rates(summary: dict) -> list[Any]:
   against = summary["against"]
   letter = letter_of(against)
   for level in (Level(**own) for own in summary["levels"]):
-    error = measured.short(summary["error"])
+    error = error_names.short(summary["error"])
     parts.append(f"\nTraining prompts until the test {error} is below {level}:")
     table = rich.table.Table(
       "model",

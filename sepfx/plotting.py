@@ -15,7 +15,7 @@ from sepfx.drawing import figures, looks, success_figures
 from sepfx.ensembles import Cell, Records
 from sepfx.errors import require
 from sepfx.records.run_directory import RunDirectory
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.levels import Level
 from sepfx.statistics.passages import Checks
 from sepfx.statistics.success_summary import summarise_success
@@ -212,7 +212,7 @@ def notes_by_name(cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
   }
   return {
     _REFERENCE: {name: risk for name, risk in risks.items() if risk is not None},
-    measured.NOTE: {n: cell.trial.objective.error_name for n, cell in cells.items()},
+    error_names.NOTE: {n: cell.trial.objective.error_name for n, cell in cells.items()},
   }
 
 

@@ -11,7 +11,7 @@ from experiments.qstr.query_key import block_statistics
 from sepfx.drawing import figures
 from sepfx.ensembles import Cell, Records, columns, joined, table
 from sepfx.ensembles.results import probe_table
-from sepfx.statistics import measured, series
+from sepfx.statistics import error_names, series
 from sepfx.statistics.levels import Level
 from sepfx.statistics.passages import Checks
 from sepfx.statistics.probed import summarise_probes
@@ -34,7 +34,7 @@ def as_records(rows, axes=()):
   found = Records(table(rows, types), coordinates, {})
   curves = dict.fromkeys(found.names(), CURVE)
   cells = map(found.cell_of, found.table)
-  notes = {measured.NOTE: dict.fromkeys(cells, REGRESSION.error_name)}
+  notes = {error_names.NOTE: dict.fromkeys(cells, REGRESSION.error_name)}
   return dataclasses.replace(found, all_curves=curves, notes=notes)
 
 

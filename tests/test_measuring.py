@@ -281,7 +281,8 @@ def test_weights_of_a_class_that_cannot_be_imported(tmp_path):
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"lengths": [3.5]}, "lengths: got 3.5, takes an integer from 0"),
+    ({"lengths": [3.5]}, "lengths: got 3.5, takes an integer from 1"),
+    ({"lengths": [0]}, "lengths: got 0, takes an integer from 1"),
     ({"lengths": "3x4"}, "lengths: got '3x4', takes an integer"),
     ({"lengths": []}, r"lengths: got \[\], takes at least one"),
     ({"models": []}, r"models: got \[\], takes at least one"),

@@ -11,7 +11,7 @@ import rich.table
 
 from sepfx.drawing import looks
 from sepfx.ensembles import Records
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.passages import Checks, cell_means
 from sepfx.statistics.series import series
 
@@ -65,7 +65,7 @@ def draw_transitions(
     summary: `experiments.boolean.transitions` of the records.
   """
   cells = summary["cells"]
-  error = measured.short(measured.error_name(records))
+  error = error_names.short(error_names.of(records))
   lengths = sorted({cell["length"] for cell in cells})
   figure, axes = looks.grid(len(lengths), (4.4, 3.8))
   styles = looks.styles_of(cell["series"] for cell in cells)

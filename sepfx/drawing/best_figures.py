@@ -14,7 +14,7 @@ from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import columns, fit_labels, inches, points, styles_of
 from sepfx.drawing.marks import AT_MOST, BOUND, aside, draw_arrows, line_with_intervals
 from sepfx.drawing.ticks import label_logarithmic, label_places
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.best_summary import RATE
 from sepfx.statistics.levels import Level
 from sepfx.statistics.series import label_of
@@ -85,7 +85,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     tried = sorted({cell[RATE] for cell in cells})
     lower.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
     label_places(lower.yaxis, tried)
-    error = measured.short(summary["error"])
+    error = error_names.short(summary["error"])
     upper.set(ylabel="training prompts n", title=f"test {error} below {level}")
     label_logarithmic(upper.yaxis)
     lower.set(xlabel=label_of(against), ylabel="best learning rate")

@@ -27,7 +27,7 @@ from sepfx.drawing.marks import (
 )
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.levels import REFERENCE, Level
 from sepfx.statistics.series import label_of, series, typeset
 from sepfx.statistics.summary import LEAST_PLACES, at_level, of_level
@@ -86,7 +86,7 @@ def sample_complexity(
   published = {key: points for key, points in published.items() if key[0] in names}
   styles = looks.styles_of(names.tolist())
   shown = looks.panels_of(panels, len(levels) + bool(records.all_curves))
-  error = measured.short(summary["error"])
+  error = error_names.short(summary["error"])
   # Exponents of many series stand in two columns above the data.
   room = 1.8 if len(styles) > _ONE_COLUMN else 1.25
   figure, axes = looks.grid(len(shown), _PANEL, _MAX_COLUMNS, room)

@@ -17,7 +17,7 @@ from sepfx.drawing.legends import handle_of, legend_under
 from sepfx.drawing.marks import BOUND, draw_arrows
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
@@ -264,7 +264,7 @@ def _training(cell, records: Records, styles, axis: matplotlib.axes.Axes) -> Non
         label=None if k else label,
       )
   axis.set(
-    xlabel="step", ylabel=measured.short(measured.error_name(records)), ylim=(0, None),
+    xlabel="step", ylabel=error_names.short(error_names.of(records)), ylim=(0, None),
     title=f"{cell['series']}, T = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize="small")

@@ -118,7 +118,9 @@ def measure(
   protocol = Online() if protocol is None else protocol
   test_task = task if test_task is None else test_task
   models = listed("models", models, "model")
-  order = sorted({whole("lengths", n) for n in listed("lengths", lengths, "length")})
+  order = sorted(
+    {whole("lengths", n, least=1) for n in listed("lengths", lengths, "length")}
+  )
   for name, value in (("task", task), ("test_task", test_task), ("protocol", protocol)):
     takes = f"an instance: did you forget () after {getattr(value, '__name__', '')}?"
     require(not isinstance(value, type), name, value, takes)

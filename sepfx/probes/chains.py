@@ -29,10 +29,10 @@ def chain(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Array]:
   task = trial.test_task
   takes = "a trial that is tested on unseen chains"
   require(isinstance(task, UnseenChains), "probes", f"chain of {task.name}", takes)
-  wrong, _ = trial.measured(params, trial.task, world.test, world)
+  wrong, _ = trial.errors_and_losses(params, trial.task, world.test, world)
   if world.sample is not None:
     wrong = of_unseen(wrong, world.test.bits, world.sample.bits)
-  answers, _ = trial.measured(params, task, world.test, world)
+  answers, _ = trial.errors_and_losses(params, task, world.test, world)
   step_error = jnp.mean(wrong)
   return {
     "step_error": step_error,

@@ -25,8 +25,8 @@ def generalisation(trial: Any, params: Any, world: Any, key: Any) -> dict[str, A
   del key
   takes = "a protocol with a fixed sample: with fresh batches there is no gap"
   require(world.sample is not None, "probes", "generalisation", takes)
-  seen, _ = trial.measured(params, trial.task, world.sample, world)
-  errors, losses = trial.measured(params, trial.test_task, world.test, world)
+  seen, _ = trial.errors_and_losses(params, trial.task, world.sample, world)
+  errors, losses = trial.errors_and_losses(params, trial.test_task, world.test, world)
   train, test = jnp.mean(seen), jnp.mean(errors)
   return {
     "train_loss": train,

@@ -72,7 +72,9 @@ def risk(
     takes = f"a task whose tokens have {own} numbers at that length, too: set max_length"
     require(own == its, "probes", name, takes)
     try:
-      errors, _ = trial.measured(params, other, sample, world._replace(planted=planted))
+      errors, _ = trial.errors_and_losses(
+        params, other, sample, world._replace(planted=planted)
+      )
     except (TypeError, ValueError, FlaxError) as error:
       first, *_ = str(error).splitlines() or [""]
       takes = "a model that takes such samples, whose parameters do not depend on the "

@@ -37,7 +37,7 @@ def sharpness(num_samples: int = 32) -> Probe:
       sample = trial.task.sample(sample_key, world.planted, trial.samples_a_step)
 
     def loss(own: Any) -> Array:
-      return jnp.mean(trial.exact.measured(own, trial.task, sample, world)[1])
+      return jnp.mean(trial.exact.errors_and_losses(own, trial.task, sample, world)[1])
 
     mean, error = hessian_trace(trace_key, loss, params, num_samples)
     flat, _ = ravel_pytree(params)

@@ -32,7 +32,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   del key
   name = f"stationarity of {trial.coordinates['model']}"
   require(world.sample is not None, "probes", name, "a protocol with a fixed sample")
-  errors, _ = trial.measured(params, trial.test_task, world.test, world)
+  errors, _ = trial.errors_and_losses(params, trial.test_task, world.test, world)
   found = {"test_risk": jnp.mean(errors)}
   if not isinstance(trial.model, TokensFirst):
     return found
@@ -43,7 +43,7 @@ def stationarity(trial: Any, params: Any, world: Any, key: Any) -> dict[str, Arr
   inside = on_span(tokens.reshape(len(tokens), -1), kernel)
   gradient = jax.grad(trial.exact.loss)(params, world.sample, world)["first"]["kernel"]
   there = {**params, "first": {**params["first"], "kernel": inside}}
-  errors, _ = trial.measured(there, trial.test_task, world.test, world)
+  errors, _ = trial.errors_and_losses(there, trial.test_task, world.test, world)
   size = jnp.linalg.norm(kernel)
   return {
     **found,

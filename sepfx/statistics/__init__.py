@@ -3,7 +3,7 @@
 Reads records only.
 """
 
-from sepfx.statistics import measured, success
+from sepfx.statistics import error_names, success
 from sepfx.statistics.best_summary import summarise_best
 from sepfx.statistics.intervals import restricted_mean
 from sepfx.statistics.levels import Level
@@ -19,8 +19,8 @@ __all__ = [
   "Exponent",
   "Level",
   "Mean",
+  "error_names",
   "fit_exponent",
-  "measured",
   "restricted_mean",
   "series",
   "success",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sepfx.ensembles import Records
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.best import Best, Trials, best_of, laid_out
 from sepfx.statistics.bounded import CONFIDENCE
 from sepfx.statistics.levels import Level
@@ -102,7 +102,7 @@ def summarise_best(
     "confidence": CONFIDENCE,
     "against": against,
     "levels": [level._asdict() for level in levels],
-    "error": measured.error_name(records),
+    "error": error_names.of(records),
     "repetitions": _REPETITIONS,
     "seed": _SEED,
     "cells": cells,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sepfx.ensembles import Records
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.intervals import CONFIDENCE
 from sepfx.statistics.ratios import AT_LEAST, AT_MOST, BOTH_BOUNDED, comparisons
 from sepfx.statistics.series import series, telling_apart
@@ -122,7 +122,7 @@ def summarise_success(
   between, missing = _between(known_sizes, aside)
   return {
     "confidence": CONFIDENCE,
-    "error": measured.error_name(records),
+    "error": error_names.of(records),
     "cells": cells,
     "critical": critical,
     "steepness": steepness,

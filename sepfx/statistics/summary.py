@@ -9,7 +9,7 @@ import numpy as np
 
 from sepfx.ensembles import Records
 from sepfx.specifications import canonical
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.bounded import CONFIDENCE, Bounds
 from sepfx.statistics.levels import REFERENCE, Level
 from sepfx.statistics.passages import Checks, Mean, at_first_check, bounds_of, cell_means
@@ -121,7 +121,7 @@ def summarise(
     "confidence": CONFIDENCE,
     "against": against,
     "levels": [level._asdict() for level in levels],
-    "error": measured.error_name(records),
+    "error": error_names.of(records),
     "cells": cells,
     "exponents": exponents,
     "ratios": ratios,

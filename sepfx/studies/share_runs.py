@@ -258,7 +258,8 @@ def _words(share: Share, left: Callable[[Share], tuple[int, int]]) -> str:
   if not lacking:
     return f"{text}; none is missing elsewhere: the same command without --share is next"
   number = sum(lacking.values())
-  return f"{text}; elsewhere {number:,} are missing, of {shares.named(list(lacking))}"
+  verb = "is" if number == 1 else "are"
+  return f"{text}; elsewhere {number:,} {verb} missing, of {shares.named(list(lacking))}"
 
 
 def _searched(search: Search | None, recorded: Mapping[str, Rows]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import rich.table
 
 from sepfx.ensembles import Cell
 from sepfx.specifications import canonical
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.statistics.levels import Level
 from sepfx.statistics.series import letter_of
 from sepfx.statistics.summary import LEAST_PLACES, at_level
@@ -20,7 +20,7 @@ from sepfx.studies.columns import Columns
 def means(summary: dict) -> list[Any]:
   """Mean counts by series, and ratios of them, tables for each level."""
   parts: list[Any] = []
-  against, error = summary["against"], measured.short(summary["error"])
+  against, error = summary["against"], error_names.short(summary["error"])
   letter = letter_of(against)
   for level in (Level(**own) for own in summary["levels"]):
     cells = at_level(summary["cells"], level)

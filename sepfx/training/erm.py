@@ -257,7 +257,7 @@ class ERMTrial(Trial):
     """Measures on all held-out samples and, without dropout, on the training sample."""
 
     def means(params: Any, task: Any, sample: Any) -> Any:
-      return jax.tree.map(jnp.mean, self.measured(params, task, sample, world))
+      return jax.tree.map(jnp.mean, self.errors_and_losses(params, task, sample, world))
 
     weights = self.weights(state)
     on_test = means(weights, self.test_task, world.test)

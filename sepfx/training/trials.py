@@ -200,7 +200,7 @@ class Trial(TrialInterface):
     return task.encode(world.planted, sample)
 
   @at_its_precision
-  def measured(
+  def errors_and_losses(
     self, params: Any, task: Any, sample: Any, world: World
   ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """`errors` and losses of n samples, also where n do not fit in memory at once."""

@@ -7,7 +7,7 @@ import pytest
 
 import sepfx
 from sepfx import plotting
-from sepfx.statistics import measured
+from sepfx.statistics import error_names
 from sepfx.studies import tables
 from sepfx.tasks import CLASSIFICATION, REGRESSION, STEPS, Objective
 from tests.own_task import Dense, Side
@@ -82,14 +82,14 @@ def test_directories_from_before_errors_had_names(own, settings, columns, name):
       [("accuracy" if n == "samples" else n, t) for n, t in records.table.dtype.descr]
     )
     records = dataclasses.replace(records, table=table)
-  assert measured.error_name(records) == name
+  assert error_names.of(records) == name
 
 
 def test_cells_of_two_kinds_have_no_common_name(own):
   records, _ = own
   first, second, *_ = dict.fromkeys(map(records.cell_of, records.table))
-  notes = {measured.NOTE: {first: "error rate", second: "mean squared error"}}
-  assert measured.error_name(dataclasses.replace(records, notes=notes)) == "error"
+  notes = {error_names.NOTE: {first: "error rate", second: "mean squared error"}}
+  assert error_names.of(dataclasses.replace(records, notes=notes)) == "error"
 
 
 @pytest.mark.slow

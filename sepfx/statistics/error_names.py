@@ -18,7 +18,7 @@ _SHORT = {REGRESSION.error_name: "MSE"}
 _OF_STUDIES = {"qstr": QSTR, "simple_qstr": QSTR}
 
 
-def error_name(records: Records) -> str:
+def of(records: Records) -> str:
   """What the error of these records is called, in full.
 
   Records that were made before errors had names are of the task that their settings
