@@ -11,6 +11,7 @@ import atexit
 import importlib.metadata
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -92,3 +93,11 @@ def unchecked_arrays():
   jaxtyping.config.update("jaxtyping_disable", True)
   yield
   jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def heard():
+  """Ctrl-C is heard, also in tests that a shell runs in the background."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)

@@ -190,6 +190,7 @@ def test_another_model_of_the_same_name_is_refused(tmp_path):
     measured(tmp_path, sepfx.models.FeedForward((3,), name="own"), 3)
 
 
+@pytest.mark.usefixtures("heard")
 def test_what_was_in_progress_goes_on_after_a_call_for_something_else(tmp_path):
   run, longer = tmp_path / "run", dataclasses.replace(PROTOCOL, max_samples=8000)
   call = {"protocol": longer, "lanes": 1}
@@ -213,6 +214,7 @@ def test_what_was_in_progress_goes_on_after_a_call_for_something_else(tmp_path):
     assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("heard")
 def test_cells_of_which_nothing_is_there_are_given_up_without_a_state(tmp_path):
   call = {"protocol": dataclasses.replace(PROTOCOL, max_samples=8000), "lanes": 1}
   with pytest.raises(KeyboardInterrupt):
@@ -225,6 +227,7 @@ def test_cells_of_which_nothing_is_there_are_given_up_without_a_state(tmp_path):
   assert set(loaded.table["length"]) == {3}
 
 
+@pytest.mark.usefixtures("heard")
 def test_so_it_does_where_a_search_chooses_trials(tmp_path):
   settings = {
     "models": "tests.small:Linear", "learning_rates": [1e-2, 1e-3], "token_dim": 2,

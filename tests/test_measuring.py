@@ -159,14 +159,6 @@ def test_a_budget_that_is_always_spent_does_not_grow(tmp_path):
     call(3)
 
 
-@pytest.fixture
-def heard():
-  """Ctrl-C is heard, also in tests that a shell runs in the background."""
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  yield
-  signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("heard")
 def test_interrupted_by_ctrl_c(tmp_path):

@@ -46,8 +46,11 @@ def run(study: Study, chosen: Chosen) -> None:
       console.print(part)
     return
   finished = running.run(asked, FLAGS.output_dir, options.options(stop))
+  figure = f"figure: {pathlib.Path(FLAGS.output_dir) / 'figure.png'}"
   if isinstance(finished, Part):
     console.print(finished.words, soft_wrap=True)
+    if not FLAGS.share:
+      console.print(figure, soft_wrap=True)
     return
   counts = finished.summary["parameters"]
   shown = [*study.table(finished.summary), tables.parameters(finished.cells, counts)]
@@ -55,6 +58,4 @@ def run(study: Study, chosen: Chosen) -> None:
     shown += tables.probes(finished.probes)
   for part in shown:
     console.print(part)
-  console.print(
-    f"figure: {pathlib.Path(FLAGS.output_dir) / 'figure.png'}", soft_wrap=True
-  )
+  console.print(figure, soft_wrap=True)
