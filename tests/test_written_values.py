@@ -104,7 +104,7 @@ def call(**settings):
     ({"protocol": {}}, r"protocol: got {}, takes a protocol, such as"),
     ({"test_task": {}}, "test_task: got {}, takes a task"),
     ({"probes": 5, "protocol": sepfx.Online()}, "probes: got 5, takes norms, attention"),
-    ({"lengths": 4.5}, "lengths: got 4.5, takes an integer from 0"),
+    ({"lengths": 4.5}, "lengths: got 4.5, takes an integer from 1"),
     ({"num_trials": "two"}, "num_trials: got 'two', takes an integer from 1"),
     ({"keep_weights": "maybe"}, "keep_weights: got 'maybe', takes true or false"),
     ({"directory": 5}, "directory: got 5, takes the path of a directory"),
