@@ -67,6 +67,11 @@ SETTINGS = (
 )
 
 
+def alike(settings: int, step: float, every: float, budget: float) -> Checks:
+  """Of so many settings the same checks."""
+  return Checks(*(np.full((settings, 1), own) for own in (step, every, budget)))
+
+
 def drawn(
   rng: np.random.Generator,
   logs: Sequence[float],
@@ -80,9 +85,9 @@ def drawn(
   own = rng.normal(size=(len(logs), trials))
   noise = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
   n = np.exp(np.asarray(logs)[:, None] + np.reshape(spread, (-1, 1)) * noise)
-  samples = float(checks.every) * np.ceil(n / float(checks.every))
-  reached = samples <= float(checks.budget)
-  samples = np.where(reached, samples, float(checks.budget))
+  samples = checks.every * np.ceil(n / checks.every)
+  reached = samples <= checks.budget
+  samples = np.where(reached, samples, checks.budget)
   return Trials(samples, reached, np.ones_like(reached), checks)
 
 
@@ -90,7 +95,7 @@ def truth(
   logs: Sequence[float], spread: float | Sequence[float], checks: Checks
 ) -> np.ndarray:
   """Restricted means of the same."""
-  log_budget = np.log(float(checks.budget))
+  log_budget = np.log(checks.budget[:, 0])
   spreads = np.broadcast_to(spread, len(logs))
   return np.exp(log_restricted_mean(np.array(logs, float), spreads, log_budget))
 
@@ -98,7 +103,7 @@ def truth(
 def with_pilots(trials: Trials) -> Trials:
   """Takes away what the pilot trials say need not run."""
   n = np.where(trials.reached, trials.samples, np.inf)[:, :PILOTS]
-  kept = worth_more_trials(n, float(trials.checks.budget))
+  kept = worth_more_trials(n, trials.checks.budget)
   later = np.arange(trials.samples.shape[1]) >= PILOTS
   run = kept[:, None] | ~later
   return trials._replace(run=run, reached=trials.reached & run)
@@ -126,7 +131,7 @@ def sweep(setting: Setting, rng: np.random.Generator, repetitions: int) -> Found
   lower, upper, reached, lengths = [], [], [], []
   for length in LENGTHS:
     n = setting.n * length / LENGTHS[0]
-    checks = Checks(*(np.array(v) for v in (64, setting.every, setting.budget * n)))
+    checks = alike(len(setting.gaps), 64, setting.every, setting.budget * n)
     logs = np.log(n) + np.array(setting.gaps)
     own = None
     while own is None:

@@ -14,15 +14,18 @@ from sepfx.statistics.passages import (
   restricted_means,
 )
 
-EVERY = Checks(np.array(64), np.array(64), np.array(64 * 200))
+
+def checked(settings):
+  """A check after every step of 64, within 200 of them."""
+  return choice.alike(settings, 64, 64, 64 * 200)
 
 
 def drawn(rng, logs, spread, m=6, correlation=0.0):
-  return choice.drawn(rng, logs, spread, m, EVERY, correlation)
+  return choice.drawn(rng, logs, spread, m, checked(len(logs)), correlation)
 
 
 def truth(logs, spread):
-  return choice.truth(logs, spread, EVERY)
+  return choice.truth(logs, spread, checked(len(logs)))
 
 
 def test_the_spread_of_another_setting_is_not_that_of_the_best():
@@ -68,7 +71,8 @@ def test_choice_is_the_least_recorded_mean():
   rng = np.random.default_rng(1)
   again = [drawn(rng, np.log([2000, 2200, 8000]), 0.5) for _ in range(20)]
   batch = Trials(
-    *(np.stack([getattr(t, name) for t in again]) for name in Trials._fields[:3]), EVERY
+    *(np.stack([getattr(t, name) for t in again]) for name in Trials._fields[:3]),
+    checked(3),
   )
   found = choose(batch)
   for k, trials in enumerate(again):
@@ -127,7 +131,7 @@ def test_rates_that_were_given_up_are_out_of_the_running():
       (trials.run, np.ones(2, bool), nothing == 0),
     )
   ]
-  three = best_of(Trials(*sides, EVERY), 50, np.random.default_rng(0))
+  three = best_of(Trials(*sides, checked(3)), 50, np.random.default_rng(0))
   assert three[:-1] == alone[:-1]
   np.testing.assert_array_equal(three.chosen, [*alone.chosen, 0])
 
@@ -149,7 +153,7 @@ def test_a_rate_of_which_one_trial_reached_tells_no_spread():
 
 def test_a_rate_of_which_one_trial_reached_may_be_the_best():
   samples = np.array([[640.0, 12_800, 12_800], [12_736, 12_736, 12_800]])
-  trials = Trials(samples, samples < 12_800, np.ones((2, 3), bool), EVERY)
+  trials = Trials(samples, samples < 12_800, np.ones((2, 3), bool), checked(2))
   np.testing.assert_array_equal(trials.running, [True, True])
   assert best_of(trials, 50, np.random.default_rng(0)).setting == 0
 
@@ -173,7 +177,7 @@ def test_any_rate_may_be_the_best_so_the_interval_begins_at_the_lowest():
   wide = np.array([1000.0, 1400, 2000, 2800, 4000, 5600])
   narrow = np.array([1900.0, 2000, 2050, 2100, 2150, 2200])
   samples = 64 * np.ceil(np.stack([wide, narrow]) / 64)
-  trials = Trials(samples, np.ones((2, 6), bool), np.ones((2, 6), bool), EVERY)
+  trials = Trials(samples, np.ones((2, 6), bool), np.ones((2, 6), bool), checked(2))
   found = best_of(trials, 100, np.random.default_rng(0))
   means = restricted_means(trials.bounds, 12_800.0, 64.0)
   assert found.setting == 1
@@ -211,3 +215,22 @@ def test_given_up_rates_have_their_pilots_alone():
   trials = drawn(np.random.default_rng(8), np.log([1000, 2000, 9000, 1e9]), 0.1)
   kept = choice.with_pilots(trials).run.sum(axis=1)
   np.testing.assert_array_equal(kept, [6, 6, 2, 2])
+
+
+def test_settings_may_have_checks_of_their_own():
+  """Of a smaller batch, say: each n is known between its own two checks."""
+  rng = np.random.default_rng(6)
+  logs, spread = np.log([3000.0, 2000.0]), 0.2
+  checks = Checks(*(np.array(own)[:, None] for own in ([64, 8], [640, 80], [6400, 6480])))
+  trials = choice.drawn(rng, logs, spread, 400, checks)
+  assert set(np.unique(trials.samples[0] % 640)) == {0}
+  found = best_of(trials, 100, rng)
+  assert found.setting == 1
+  np.testing.assert_allclose(found.mean, choice.truth(logs, spread, checks)[1], rtol=0.03)
+  assert choose(trials).mean < np.mean(trials.samples[1])
+  alone = trials.settings(np.array([1]))
+  np.testing.assert_array_equal(alone.checks.every, [[80]])
+  np.testing.assert_array_equal(alone.bounds.lower, trials.bounds.lower[1:])
+  again, means = repeated(trials, 20, rng)
+  assert set(np.unique(again.samples[:, 1] % 80)) == {0}
+  np.testing.assert_allclose(means, choice.truth(logs, spread, checks), rtol=0.05)

@@ -30,7 +30,7 @@ FACTOR = 5.0
 
 
 def worth_more_trials(
-  n: Float[np.ndarray, "K pilots *rest"], budget: float
+  n: Float[np.ndarray, "K pilots *rest"], budget: np.ndarray | float
 ) -> Bool[np.ndarray, "K *rest"]:
   """Which settings get more than their pilot trials.
 
@@ -39,7 +39,7 @@ def worth_more_trials(
 
   Args:
     n: of the pilot trials; infinite for one that did not reach.
-    budget: of a trial.
+    budget: of a trial, or of each setting's, [K 1].
   """
   means = np.mean(np.minimum(n, budget), axis=1)
   first = np.min(n, axis=1)
@@ -53,7 +53,7 @@ class Trials(NamedTuple):
     samples: n at the check at which the threshold was first met, [*batch K m].
     reached: whether it was.
     run: which trials were run.
-    checks: at which checks; step, every and budget are numbers.
+    checks: at which checks, of each setting, [K 1].
   """
 
   samples: np.ndarray
@@ -73,7 +73,7 @@ class Trials(NamedTuple):
     count = np.sum(self.run, axis=-1)
     met = self.reached & self.run
     pilots = np.where(met, self.samples, np.inf)[:, :PILOTS]
-    kept = worth_more_trials(pilots, float(self.checks.budget))
+    kept = worth_more_trials(pilots, self.checks.budget)
     return (count <= PILOTS) & (np.max(count) > PILOTS) & ~kept
 
   @property
@@ -93,7 +93,7 @@ class Trials(NamedTuple):
     samples, reached, run = (
       own[..., chosen, :] for own in (self.samples, self.reached, self.run)
     )
-    return Trials(samples, reached, run, self.checks)
+    return Trials(samples, reached, run, self.checks.at(chosen))
 
   def half(self, k: int) -> Trials:
     """Every other trial, from trial k on."""
@@ -152,8 +152,8 @@ def choose(trials: Trials) -> Choice:
 
 def _recorded(trials: Trials) -> Float[np.ndarray, "*batch K"]:
   """Means of min(n, budget), n in the middle between the last two checks."""
-  every, budget = float(trials.checks.every), float(trials.checks.budget)
-  n = np.where(trials.reached, trials.samples - every / 2, budget)
+  checks = trials.checks
+  n = np.where(trials.reached, trials.samples - checks.every / 2, checks.budget)
   count = np.maximum(np.sum(trials.run, axis=-1), 1)
   means = np.sum(np.where(trials.run, n, 0.0), axis=-1) / count
   return np.where(np.any(trials.run, axis=-1), means, np.inf)
@@ -201,12 +201,13 @@ def repeated(
   shared = rng.normal(size=(repetitions, 1, m))
   noise = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
   n = np.exp(np.minimum(found.log[:, None] + spread * noise, 600.0))
-  step, every, budget = (float(side) for side in trials.checks)
+  step, every, budget = trials.checks
   samples = every * np.ceil(np.maximum(n, step) / every)
   reached = samples <= budget
   samples = np.where(reached, samples, budget)
   run = np.broadcast_to(trials.run, samples.shape)
-  truth = np.exp(log_restricted_mean(found.log, found.spread, np.log(budget)))
+  log_budget = np.log(budget[:, 0])
+  truth = np.exp(log_restricted_mean(found.log, found.spread, log_budget))
   return Trials(samples, reached & run, run, trials.checks), truth
 
 
@@ -256,7 +257,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
   again, truth = repeated(trials, repetitions, rng)
   others = choose(again)
   flatters = np.exp(np.mean(np.log(others.mean) - np.log(truth[others.setting])))
-  budget, every = float(trials.checks.budget), float(trials.checks.every)
+  budget, every = trials.checks.budget[:, 0], trials.checks.every[:, 0]
   means = restricted_means(trials.bounds, budget, every)
   # Where no trial of a setting reached, its spread may not be known.
   known = np.isfinite(means.low)
@@ -267,7 +268,7 @@ def best_of(trials: Trials, repetitions: int, rng: np.random.Generator) -> Best 
     int(running[own.setting]),
     float(means.mean[own.setting]),
     float(low),
-    float(np.minimum(high, budget)),
+    float(np.minimum(high, budget[own.setting])),
     split_mean(trials),
     float(flatters),
     chosen,
@@ -284,7 +285,8 @@ def laid_out(
   """Lays first passages out as [K m], by the number of their setting and their index.
 
   Args:
-    samples, reached, checks: as `sepfx.statistics.passages.bounds_of` takes them.
+    samples, reached, checks: as `sepfx.statistics.passages.bounds_of` takes them. Trials
+      of one setting have the same checks.
     setting: 0, ..., K - 1 of each.
     trial: its index, from 0.
   """
@@ -293,5 +295,5 @@ def laid_out(
   run = np.zeros(shape, bool)
   table[setting, trial], met[setting, trial] = samples, reached
   run[setting, trial] = True
-  one = Checks(*(own.ravel()[0] for own in checks))
-  return Trials(table, met, run, one)
+  _, first = np.unique(setting, return_index=True)
+  return Trials(table, met, run, Checks(*(own[first, None] for own in checks)))

@@ -183,7 +183,10 @@ def _at_rates(
 def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
   """The best rate of one series at one length, of K rates."""
   found = best_of(trials, _REPETITIONS, np.random.default_rng(_SEED))
-  every, budget = int(trials.checks.every), int(trials.checks.budget)
+  setting = 0 if found is None else found.setting
+  every, budget = (
+    int(own[setting, 0]) for own in (trials.checks.every, trials.checks.budget)
+  )
   entry: dict[str, Any] = {"rates": rates, "budget": budget, "resolution": every}
   if found is None:
     nothing = dict.fromkeys((RATE, *Best._fields[1:]))
@@ -191,7 +194,7 @@ def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
     nothing |= {"restricted": True, "coarse": False, "at_most": False}
     return {**entry, **nothing, "edge": False}
   values = found._asdict()
-  setting = values.pop("setting")
+  del values["setting"]
   values["chosen"] = dict(zip(map(str, rates), found.chosen.tolist(), strict=True))
   run = trials.run[setting]
   samples, reached = trials.samples[setting, run], trials.reached[setting, run]
