@@ -173,7 +173,7 @@ def test_schedulers_say_which_share(monkeypatch, tmp_path, environment, asked, s
     # A batch script that was not started with srun is not share 0 of 8.
     ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, "auto", "i/n here: no SLURM array"),
     ({"JOB_COMPLETION_INDEX": "5"}, "auto", "auto/n: JOB_COMPLETION_INDEX does not say"),
-    ({"JOB_COMPLETION_INDEX": "5"}, "auto/4", "i/n with 0 <= i < n"),
+    ({"JOB_COMPLETION_INDEX": "5"}, "auto/4", "0 <= i < n: from 0/4 to 3/4"),
     (STEP, "auto/4", "auto: SLURM_PROCID says 8"),
   ],
 )

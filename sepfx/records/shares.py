@@ -43,7 +43,10 @@ class Share:
   def checked(self) -> Share:
     """Returns it; raises `InvalidSetting` unless 0 <= index < count."""
     got = f"{self.index}/{self.count}"
-    require(0 <= self.index < self.count, "share", got, "i/n with 0 <= i < n")
+    takes = "i/n with 0 <= i < n"
+    if self.count > 0:
+      takes += f": from 0/{self.count} to {self.count - 1}/{self.count}"
+    require(0 <= self.index < self.count, "share", got, takes)
     return self
 
   def directory(self, run: pathlib.Path) -> pathlib.Path:
