@@ -298,10 +298,8 @@ def unfinished(
   asked.write_unfinished(directory, request, records, ended + missing)
   most = 3
   more = f" and {len(lacking) - most} more cells" if len(lacking) > most else ""
-  words = (
-    f"{ended:,} trials are recorded, all of this call's among them; {missing:,} that "
-  )
-  words += f"an earlier call asked for are missing: {', '.join([*lacking][:most])}{more}"
+  words = f"recorded: {ended:,} of {ended + missing:,} trials, all of this call's; "
+  words += f"missing of an earlier call: {', '.join([*lacking][:most])}{more}"
   return Part(words, records)
 
 
