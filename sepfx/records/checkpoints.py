@@ -93,8 +93,7 @@ class Checkpoints:
     if not in_progress:
       return
     self._check_held()
-    left_out = self._path.glob(f"{_LEFT_OUT}*")
-    kept = [int(place.name.removeprefix(_LEFT_OUT)) for place in left_out]
+    kept = [k for own in self._path.glob(f"{_LEFT_OUT}*") for k in self._numbers(own)]
     number = max([*self._numbers(self._path), *kept], default=-1) + 1
     path = self._path / f"lanes-{number}"
     tree = {"lanes": [{"leaves": jax.tree.leaves(group.states)} for group in in_progress]}
