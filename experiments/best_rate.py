@@ -3,19 +3,23 @@
     sepfx best-rate --preset=best_rate
 
 Trains every model at every rate: two pilot trials of each, then more of those rates that
-come near the best. The rest is as in `sepfx sample-complexity`.
+come near the best. `--choose=learning_rate,batch_size` chooses both together, and
+`--choose` takes other axes as well. The rest is as in `sepfx sample-complexity`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from sepfx.commands import program
 from sepfx.drawing import best_figures
+from sepfx.errors import require
+from sepfx.statistics.best import PILOTS
 from sepfx.statistics.best_summary import summarise_best
 from sepfx.studies import study
-from sepfx.studies.searches import Pilots
-from sepfx.studies.settings import fields, setting
+from sepfx.studies.searches import MOST_PILOTS, Pilots
+from sepfx.studies.settings import Chosen, fields, setting
 from sepfx.tasks import QSTR
 from sepfx.training import Trial
 
@@ -46,7 +50,35 @@ class Settings(sample_complexity.Settings):
   uniform_fractions: tuple[float, ...] = setting(
     (0.5,), "Further ones, as fractions of uniform attention's (1 - 1/N).", kind="list"
   )
-  check_every: int = setting(1, "Steps between two evaluations.", kind="fixed")
+  choose: tuple[str, ...] = setting(
+    ("learning_rate",), "Axes of whose values the best are chosen.", kind="list"
+  )
+  check_every: int = setting(
+    1,
+    "Steps between two evaluations; at batches of 64 where batch sizes are chosen from.",
+    kind="fixed",
+  )
+
+
+def build(settings: Settings) -> Trial:
+  if "batch_size" in settings.choose:
+    own = check_steps(settings.check_every, settings.batch_size)
+    settings = dataclasses.replace(settings, check_every=own)
+  return sample_complexity.build(settings)
+
+
+def check_steps(at_64: int, batch_size: int) -> int:
+  """Steps between two checks, so that n is about as many checks at all batch sizes.
+
+  Below 64 the best n is expected to grow like the square root of the batch size
+  (`sepfx.studies.searches.beside_best`), above like the batch size.
+
+  Args:
+    at_64: those at batches of 64.
+    batch_size: at which.
+  """
+  ratio = 64 / max(batch_size, 1)  # below 1 it is refused where the trial is made
+  return max(1, round(at_64 * (math.sqrt(ratio) if ratio > 1 else ratio)))
 
 
 def unknowns(trial: Trial) -> float | None:
@@ -61,20 +93,36 @@ def unknowns(trial: Trial) -> float | None:
 def summarise_run(run: study.Run) -> dict:
   risk = run.per_row(lambda trial: levels.reference_risk(trial.test_task))
   own, known = levels.levels_of(run.chosen), run.per_row(unknowns)
-  return summarise_best(run.records, own, run.checks(), risk, run.against, known)
+  axes = run.chosen.one("choose")
+  return summarise_best(run.records, own, run.checks(), risk, run.against, known, axes)
+
+
+def check(chosen: Chosen) -> None:
+  sample_complexity.check(chosen)
+  axes, taken = chosen.axes, chosen.one("choose")
+  able = [name for name in axes if name not in ("task", "model", "length")]
+  takes = f"axes with several values here: {', '.join(able)}"
+  require(taken and set(taken) <= set(able), "choose", ",".join(taken), takes)
+  if "batch_size" in taken:
+    others = math.prod(len(axes[name]) for name in taken if name != "batch_size")
+    takes = f"fewer than {MOST_PILOTS // PILOTS} settings at one batch size: each has "
+    takes += f"{PILOTS} pilot trials, of {MOST_PILOTS} in all"
+    require(others * PILOTS < MOST_PILOTS, "choose", ",".join(taken), takes)
 
 
 STUDY = study.Study(
   settings=Settings,
-  build=sample_complexity.build,
+  build=build,
   summarise=summarise_run,
   draw=lambda _, summary: best_figures.best_rates(summary),
   table=best_tables.best_rates,
   output_dir="runs/best_rate",
   along_any_axis=True,
-  chosen_from="learning_rate",
-  check=sample_complexity.check,
-  search=lambda cells, chosen: Pilots(cells, chosen.one("num_trials")),
+  chosen_from=lambda chosen: chosen.one("choose"),
+  check=check,
+  search=lambda cells, chosen: Pilots(
+    cells, chosen.one("num_trials"), chosen.one("choose")
+  ),
 )
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import rich.table
 
+from sepfx.specifications import canonical
 from sepfx.statistics import error_names
 from sepfx.statistics.levels import Level
 from sepfx.statistics.series import letter_of
@@ -14,36 +16,43 @@ from sepfx.studies.tables import exponent
 
 
 def best_rates(summary: dict) -> list[Any]:
-  """The best rate of each series at each length, and how n grows, by level."""
+  """The best setting of each series at each length, and how n grows, by level."""
   parts: list[Any] = []
   against = summary["against"]
-  letter = letter_of(against)
+  letter, axes = letter_of(against), summary["axes"]
   for level in (Level(**own) for own in summary["levels"]):
     error = error_names.short(summary["error"])
     parts.append(f"\nTraining prompts until the test {error} is below {level}:")
     table = rich.table.Table(
       "model",
       letter,
-      "best rate",
+      *(_name_of(axis) for axis in axes),
       "n",
       "each half\nchooses",
       "choice\nflatters",
       "reached",
     )
     for entry in at_level(summary["best"], level):
-      table.add_row(entry["series"], str(entry[against]), *_best(entry))
+      table.add_row(entry["series"], str(entry[against]), *_best(entry, axes))
     parts.append(table)
-    parts += [_growth(entry, letter) for entry in at_level(summary["exponents"], level)]
+    parts += [
+      _growth(entry, letter, axes) for entry in at_level(summary["exponents"], level)
+    ]
   parts.append(
-    "n [95% interval, the choice included]. < : the rate is at an edge of those tried; "
-    "> : some trials spent their budget; <= : all pass at their first check. Halves: "
-    "each chooses, the other reports. Flatters: recorded n of the rate chosen over the n "
-    "it has without the choice, so that the choice makes n too small where it is below 1."
+    "n [95% interval, the choice included]. < : the choice is at an edge of what was "
+    "tried, marked there; > : some trials spent their budget; <= : all pass at their "
+    "first check. Halves: each chooses, the other reports. Flatters: recorded n of what "
+    "was chosen over the n it has without the choice, so that the choice makes n too "
+    "small where it is below 1."
   )
   return parts
 
 
-def _growth(entry: dict, letter: str) -> str:
+def _name_of(axis: str) -> str:
+  return "best rate" if axis == "learning_rate" else f"best {axis.replace('_', ' ')}"
+
+
+def _growth(entry: dict, letter: str, axes: Sequence[str]) -> str:
   """How n grows with N, say, and what speaks against calling that a power law."""
   over = ", ".join(f"{place:g}" for place in entry["over"])
   text = (
@@ -60,28 +69,33 @@ def _growth(entry: dict, letter: str) -> str:
     )
     p = entry["straight"]
     text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
-  if len(entry["at_rates"]) > 1:
+  if axes == ["learning_rate"] and len(entry["at_settings"]) > 1:
     each = "; ".join(
       f"{own['c']:.2f} at {own['learning_rate']:g}, {letter} = "
       f"{own['over'][0]:g} to {own['over'][-1]:g}"
-      for own in entry["at_rates"]
+      for own in entry["at_settings"]
     )
     text += f". With one rate for all, c is {each}"
   return text
 
 
-def _best(entry: dict) -> list[str]:
-  if entry["learning_rate"] is None:
-    return ["none", f"> {entry['budget']:,}", "", "", f"0 of {len(entry['rates'])} rates"]
+def _best(entry: dict, axes: Sequence[str]) -> list[str]:
+  if entry["reached"] == 0:
+    tried = f"0 of {len(entry['tried'])} settings"
+    nothing = ["none", *[""] * (len(axes) - 1)]
+    return [*nothing, f"> {entry['budget']:,}", "", "", tried]
   at_most = "<= " if entry["at_most"] else "< " * entry["edge"]
   sign = "> " * entry["restricted"] + at_most
   n = f"{sign}{entry['mean']:,.0f}"
   if entry["low"] is not None:
     n += f" [{entry['low']:,.0f}, {entry['high']:,.0f}]"
+  n += " coarse" * entry["coarse"]
+  if entry["slow"] and entry["median"] is not None:
+    n += f"; median {entry['median']:,.0f}, {entry['slow']} slow"
   split = "" if entry["split"] is None else f"{entry['split']:,.0f}"
   return [
-    f"{entry['learning_rate']:g}",
-    n + " coarse" * entry["coarse"],
+    *(canonical(entry[a]) + " (edge)" * (a in entry["edges"]) for a in axes),
+    n,
     split,
     f"{entry['flatters']:.2f}",
     f"{entry['reached']}/{entry['trials']}",

@@ -21,11 +21,11 @@ def test_rates_of_parts_share_their_checks():
     parts.append(Part(Records(np.empty(0), (), {}), own, chosen))
   message = r"beside: got 'there', takes runs with one budget, .* all of learning_rate at"
   with pytest.raises(InvalidSetting, match=message):
-    beside.check(parts, ["there"], "length", "learning_rate")
+    beside.check(parts, ["there"], "length", ("learning_rate",))
   beside.check(parts, ["there"], "length")
   longer = best_rate.STUDY.chosen(["--models=ffn", "--lengths=8", "--check_every=2"])
   other = Part(Records(np.empty(0), (), {}), best_rate.STUDY.cells(longer), longer)
-  beside.check([parts[0], other], ["there"], "length", "learning_rate")
+  beside.check([parts[0], other], ["there"], "length", ("learning_rate",))
 
 
 def test_runs_that_a_summary_would_pool_are_not_taken_together():

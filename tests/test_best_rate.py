@@ -66,7 +66,8 @@ def test_summary_says_rates_edges_and_bounds():
     assert not own["edge"]
     assert not own["restricted"]
     assert own["low"] < 1500 < own["high"]
-    assert own["chosen"]["0.003"] == 1
+    shares = {each["learning_rate"]: each["chosen"] for each in own["tried"]}
+    assert shares == {1e-3: 0, 3e-3: 1, 1e-2: 0}
     assert best["ffn", length]["learning_rate"] == 1e-3
     assert best["ffn", length]["edge"]
   assert len(found["cells"]) == 2 * 3 * 3
@@ -76,11 +77,11 @@ def test_summary_says_rates_edges_and_bounds():
   assert (two["series"], two["verdict"]) == ("ffn", "grows")
   assert two["low"] < 1.5 < two["high"]
   # At one rate for all lengths, over those lengths at which all its trials reached.
-  assert [own["learning_rate"] for own in one["at_rates"]] == list(RATES)
-  assert [own["over"] for own in one["at_rates"]] == [[4, 8, 16]] * 3
-  (best,) = (own for own in one["at_rates"] if own["learning_rate"] == 3e-3)
+  assert [own["learning_rate"] for own in one["at_settings"]] == list(RATES)
+  assert [own["over"] for own in one["at_settings"]] == [[4, 8, 16]] * 3
+  (best,) = (own for own in one["at_settings"] if own["learning_rate"] == 3e-3)
   assert (best["c"], best["low"]) == (one["c"], one["low"])
-  slow = [own for own in two["at_rates"] if own["learning_rate"] != 1e-3]
+  slow = [own for own in two["at_settings"] if own["learning_rate"] != 1e-3]
   assert all(own["over"] == [4, 8] for own in slow)
 
 
@@ -169,7 +170,7 @@ def test_summary_where_no_rate_reached():
   labels = [text.get_text() for text in figure.legends[0].get_texts()]
   assert "lower bound: trials spent their budget" in labels
   assert "upper bound: rate at an edge (hollow below)" in labels
-  assert "at the published rate, 0.001" in labels
+  assert "at the published rate 0.001" in labels
   shown = best_rate.STUDY.table(found)
   assert any("nearly independent" in str(part) for part in shown)
 
@@ -219,10 +220,11 @@ def test_figure_of_one_length_where_most_spent_their_budget():
 def test_table_marks_bounds_and_coarse_means():
   entry = {
     "learning_rate": 0.01, "budget": 12_800, "mean": 1234.4, "low": None, "high": None,
-    "split": None, "flatters": 0.957, "reached": 5, "trials": 6, "rates": [0.01],
+    "split": None, "flatters": 0.957, "reached": 5, "trials": 6, "tried": [{}], "slow": 0,
   }  # fmt: skip
   plain = {**entry, "restricted": False, "edge": False, "coarse": False}
-  plain["at_most"] = False
+  plain |= {"at_most": False, "edges": []}
+  axes = ["learning_rate"]
   for marks, text in (
     ({}, "1,234"),
     ({"edge": True}, "< 1,234"),
@@ -231,20 +233,28 @@ def test_table_marks_bounds_and_coarse_means():
     ({"restricted": True, "edge": True, "coarse": True}, "> < 1,234 coarse"),
     ({"low": 1000.0, "high": 2000.0}, "1,234 [1,000, 2,000]"),
   ):
-    assert best_tables._best({**plain, **marks}) == ["0.01", text, "", "0.96", "5/6"]
-  nothing = {**plain, "learning_rate": None}
-  assert best_tables._best(nothing)[:2] == ["none", "> 12,800"]
+    own = best_tables._best({**plain, **marks}, axes)
+    assert own == ["0.01", text, "", "0.96", "5/6"]
+  slow = {"slow": 1, "median": 900.4}
+  assert best_tables._best({**plain, **slow}, axes)[1] == "1,234; median 900, 1 slow"
+  two = {**plain, "batch_size": 4, "edge": True, "edges": ["batch_size"]}
+  shown = best_tables._best(two, ["batch_size", "learning_rate"])
+  assert shown[:3] == ["4 (edge)", "0.01", "< 1,234"]
+  nothing = {**plain, "learning_rate": None, "reached": 0}
+  shown = best_tables._best(nothing, axes)
+  assert shown[:2] == ["none", "> 12,800"]
+  assert shown[-1] == "0 of 1 settings"
   growth = {
     "series": "gru", "c": 1.234, "low": 1.0, "high": 1.5, "over": [4, 8, 16],
     "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
     "restricted": True,
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
-    "at_rates": [
+    "at_settings": [
       {"learning_rate": 0.001, "c": 1.9, "over": [4, 8, 16]},
       {"learning_rate": 0.01, "c": 1.2, "over": [4, 8]},
     ],
   }  # fmt: skip
-  assert best_tables._growth(growth, "N") == (
+  assert best_tables._growth(growth, "N", axes) == (
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
     "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
     "(a straight line: p = 0.012). With one rate for all, c is 1.90 at 0.001, N = 4 to "
@@ -312,9 +322,10 @@ def test_pilots_choose_the_rates_to_go_on_with():
 def test_pilots_alone_where_no_more_are_asked_for():
   chosen = best_rate.STUDY.chosen(["--models=transformer", "--lengths=4"])
   cells = best_rate.STUDY.cells(chosen)
-  search = Pilots(cells, 1)
-  assert len(search({})) == 7
-  assert search({}) == []
+  search = Pilots(cells, 1, ("learning_rate",))
+  first = search({})
+  assert len(first) == 7
+  assert search({name: [{"samples": 640, "outcome": "reached"}] for name in first}) == []
 
 
 @pytest.mark.parametrize("rates", ["0", "-1e-3", "1e-3,nan"])

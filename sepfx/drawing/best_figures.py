@@ -1,9 +1,9 @@
-"""The figure of architectures at their best learning rates."""
+"""The figure of architectures at their best learning rates, or other settings."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
@@ -14,52 +14,59 @@ from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import columns, fit_labels, inches, points, styles_of
 from sepfx.drawing.marks import AT_MOST, BOUND, aside, draw_arrows, line_with_intervals
 from sepfx.drawing.ticks import label_logarithmic, label_places
+from sepfx.specifications import canonical
 from sepfx.statistics import error_names
-from sepfx.statistics.best_summary import RATE
 from sepfx.statistics.levels import Level
 from sepfx.statistics.series import label_of
 from sepfx.statistics.summary import at_level
 
-# The rate that all architectures are trained at in the publication.
-PUBLISHED_RATE = 1e-3
+# What all architectures are trained with in the publication.
+PUBLISHED: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 64}
 _INFORMATION: Mapping[str, Any] = {"color": "black", "linestyle": ":", "marker": "."}
 
 
 def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
-  """Draws n against N, or another axis, at each series' best rate, and that rate below.
+  """Draws n against N, or another axis, at each series' best setting, and this below.
 
   Args:
     summary: of `sepfx.statistics.best_summary.summarise_best`.
 
   Returns:
-    Two panels for each level. Above, n at the best rate with its interval, and faint, n
-    at the published rate; an arrow up where an n is a lower bound, since trials spent
-    their budget; one down where it is an upper bound, since the rate is at an edge of
-    those tried. Below, the best rate, hollow at an edge. Against another axis than the
-    length, dotted, the prompts that any learner needs, where that is known: on average
-    over links, and in the legend where they lie below the axis.
+    For each level a panel, and one below for each axis of which values were chosen.
+    Above, n at the best setting with its interval, and faint, n at the published one; an
+    arrow up where an n is a lower bound, since trials spent their budget; one down where
+    it is an upper bound, since the setting is at an edge of those tried. Below, the best
+    value, hollow at an edge. Against another axis than the length, dotted, the prompts
+    that any learner needs, where that is known: on average over links, and in the legend
+    where they lie below the axis.
   """
   levels = [Level(**own) for own in summary["levels"]]
   against = summary["against"]
   names = list(dict.fromkeys(entry["series"] for entry in summary["best"]))
   styles = styles_of(names)
+  chosen = summary["axes"]
   across = columns(len(levels), len(levels), 1.25)
   down = -(-len(levels) // across)
+  rows = 1 + len(chosen)
   figure = matplotlib.figure.Figure(
-    figsize=inches(6.4 * across, 7.2 * down), layout="constrained"
+    figsize=inches(6.4 * across, (5.2 + 2 * len(chosen)) * down), layout="constrained"
   )
-  axes = figure.subplots(2 * down, across, squeeze=False, height_ratios=(3, 1.2) * down)
-  pairs = zip(axes[::2].ravel(), axes[1::2].ravel(), strict=True)
-  for level, (upper, lower) in itertools.zip_longest(levels, pairs):
+  heights = (3, *[1.2] * len(chosen)) * down
+  axes = figure.subplots(rows * down, across, squeeze=False, height_ratios=heights)
+  blocks = axes.reshape(down, rows, across).swapaxes(1, 2).reshape(-1, rows)
+  for level, (upper, *lower) in itertools.zip_longest(levels, blocks):
     if level is None:  # a place left over
-      upper.set_axis_off()
-      lower.set_axis_off()
+      for axis in (upper, *lower):
+        axis.set_axis_off()
       continue
-    lower.sharex(upper)
-    upper.tick_params(labelbottom=False)
+    for axis in lower:
+      axis.sharex(upper)
+    for axis in (upper, *lower[:-1]):
+      axis.tick_params(labelbottom=False)
     best = at_level(summary["best"], level)
     cells = at_level(summary["cells"], level)
     places = np.array(sorted({entry[against] for entry in best}))
+    scales = [_scale(axis, name, cells) for axis, name in zip(lower, chosen, strict=True)]
     for k, (name, style) in enumerate(styles.items()):
       shift = aside(places, True, k - (len(styles) - 1) / 2)
       own = [entry for entry in best if entry["series"] == name]
@@ -68,27 +75,24 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       x = shift([entry[against] for entry in edge])
       n = [entry["mean"] if entry["low"] is None else entry["low"] for entry in edge]
       draw_arrows(figure, upper, x, n, AT_MOST, style["color"], points=-18)
-      at_published = [
-        c for c in cells if c["series"] == name and np.isclose(c[RATE], PUBLISHED_RATE)
-      ]
-      _draw_faintly(figure, upper, at_published, against, shift, style)
-      _draw_rates(lower, own, against, shift, style)
-    for axis in (upper, lower):
-      axis.set(xscale="log", yscale="log")
+      published = [c for c in cells if c["series"] == name and _is_published(c, chosen)]
+      _draw_faintly(figure, upper, published, against, shift, style)
+      for axis, of, height in zip(lower, chosen, scales, strict=True):
+        _draw_chosen(axis, own, of, height, against, shift, style)
+    for axis in (upper, *lower):
+      axis.set_xscale("log")
       label_places(axis.xaxis, places)
       axis.grid(alpha=0.25)
+    upper.set_yscale("log")
     _leave_room(upper)
     if against != "length":
       _draw_information(upper, best, against)
     if len(places) == 1:
       upper.set_xlim(places[0] / 1.2, places[0] * 1.2)
-    tried = sorted({cell[RATE] for cell in cells})
-    lower.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
-    label_places(lower.yaxis, tried)
     error = error_names.short(summary["error"])
     upper.set(ylabel="training prompts n", title=f"test {error} below {level}")
     label_logarithmic(upper.yaxis)
-    lower.set(xlabel=label_of(against), ylabel="best learning rate")
+    lower[-1].set_xlabel(label_of(against))
   fit_labels(figure)
   figure.align_ylabels()
   legend_below(figure, _legend(styles, summary))
@@ -128,15 +132,37 @@ def _draw_faintly(figure, axis, cells, against, shift, style) -> None:
   draw_arrows(figure, axis, x, n, {**BOUND, "alpha": 0.3}, style["color"], points=24)
 
 
-def _draw_rates(axis, entries, against, shift, style) -> None:
-  known = [entry for entry in entries if entry[RATE] is not None]
-  x, rates = shift([e[against] for e in known]), [e[RATE] for e in known]
+def _scale(axis, name: str, cells: Sequence[Mapping]) -> Callable[[Any], float]:
+  """Makes an axis one of all values that were tried; returns where each stands on it."""
+  tried = list(dict.fromkeys(cell[name] for cell in cells))
+  axis.set_ylabel(f"best {name.replace('_', ' ')}")
+  numbers = all(isinstance(value, int | float) for value in tried)
+  tried = sorted(tried) if numbers else tried
+  if numbers and tried[0] > 0:
+    axis.set_yscale("log")
+    axis.set_ylim(tried[0] / 1.8, tried[-1] * 1.8)
+    label_places(axis.yaxis, tried)
+    return float
+  axis.set_ylim(-0.5, len(tried) - 0.5)
+  axis.set_yticks(range(len(tried)), map(canonical, tried))
+  return tried.index
+
+
+def _is_published(cell: Mapping, chosen: Sequence[str]) -> bool:
+  return {*chosen} <= {*PUBLISHED} and all(
+    np.isclose(cell[name], PUBLISHED[name]) for name in chosen
+  )
+
+
+def _draw_chosen(axis, entries, of, height, against, shift, style) -> None:
+  known = [entry for entry in entries if entry[of] is not None]
+  x, values = shift([e[against] for e in known]), [height(e[of]) for e in known]
   line = {k: style[k] for k in ("color", "linestyle")}
-  axis.plot(x, rates, **line, linewidth=points(1))
-  for at, entry in zip(x, known, strict=True):
-    face = "white" if entry["edge"] else style["color"]
+  axis.plot(x, values, **line, linewidth=points(1))
+  for at, value, entry in zip(x, values, known, strict=True):
+    face = "white" if of in entry["edges"] else style["color"]
     axis.plot(
-      [at], [entry[RATE]], linestyle="none", marker=style["marker"], markersize=points(6),
+      [at], [value], linestyle="none", marker=style["marker"], markersize=points(6),
       color=style["color"], markerfacecolor=face,
     )  # fmt: skip
 
@@ -144,10 +170,11 @@ def _draw_rates(axis, entries, against, shift, style) -> None:
 def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
   handles = [handle_of(name, **style, linewidth=2) for name, style in styles.items()]
   handles.append(handle_of("mean and 95% interval", marker="|", markersize=10))
-  rates = {cell[RATE] for cell in summary["cells"]}
-  if any(np.isclose(rate, PUBLISHED_RATE) for rate in rates):
-    label = f"at the published rate, {PUBLISHED_RATE:g}"
-    handles.append(handle_of(label, alpha=0.3, linewidth=1))
+  chosen = summary["axes"]
+  if any(_is_published(cell, chosen) for cell in summary["cells"]):
+    texts = {"learning_rate": "rate", "batch_size": "batch size"}
+    named = " and ".join(f"{texts[axis]} {PUBLISHED[axis]:g}" for axis in chosen)
+    handles.append(handle_of(f"at the published {named}", alpha=0.3, linewidth=1))
   needed = [e["information"] for e in summary["best"] if e["information"]]
   if summary["against"] != "length" and needed:
     ends = dict.fromkeys(f"{own:.2g}" for own in (min(needed), max(needed)))
@@ -156,7 +183,9 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
   if any(entry["restricted"] for entry in summary["best"]):
     handles.append(handle_of("lower bound: trials spent their budget", **BOUND))
   if any(entry["edge"] for entry in summary["best"]):
-    handles.append(handle_of("upper bound: rate at an edge (hollow below)", **AT_MOST))
+    what = "rate" if chosen == ["learning_rate"] else "setting"
+    label = f"upper bound: {what} at an edge (hollow below)"
+    handles.append(handle_of(label, **AT_MOST))
   if any(entry["at_most"] for entry in summary["best"]):
     handles.append(handle_of("at most n: passes at the first check", **AT_MOST))
   return handles

@@ -25,25 +25,45 @@ from sepfx.statistics.passages import (
 
 # Trials of each setting in a first round.
 PILOTS = 2
-# A setting is given up if no pilot trial reached within so many times the least mean n.
+# A setting is given up if no pilot trial reached within so many times the least mean n:
+# of settings along one axis, and of those along several, of which many come near.
 FACTOR = 5.0
+NEAR = 2.0
+
+
+def pilot_means(
+  n: Float[np.ndarray, "K pilots *rest"], budget: np.ndarray | float
+) -> Float[np.ndarray, "K *rest"]:
+  """Means of those pilot trials that were run. One that did not reach has its budget.
+
+  Args:
+    n: of the pilot trials; infinite for one that did not reach, NaN for one that was not
+      run.
+    budget: of a trial, or of each setting's, in the shape of n but for ones.
+
+  Returns:
+    NaN for a setting of which none was run.
+  """
+  run = ~np.isnan(n)
+  total = np.sum(np.where(run, np.minimum(n, budget), 0.0), axis=1)
+  count = np.sum(run, axis=1)
+  return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def worth_more_trials(
-  n: Float[np.ndarray, "K pilots *rest"], budget: np.ndarray | float
+  n: Float[np.ndarray, "K pilots *rest"], budget: np.ndarray | float, factor: float
 ) -> Bool[np.ndarray, "K *rest"]:
   """Which settings get more than their pilot trials.
 
-  Those of which a pilot trial reached within `FACTOR` times the least mean n of all
-  settings. A trial that did not reach counts with its budget in a mean.
+  Those of which a pilot trial reached within `factor` times the least mean n of all.
 
   Args:
-    n: of the pilot trials; infinite for one that did not reach.
-    budget: of a trial, or of each setting's, [K 1].
+    n, budget: as `pilot_means` takes them.
+    factor: at least 1.
   """
-  means = np.mean(np.minimum(n, budget), axis=1)
-  first = np.min(n, axis=1)
-  return np.isfinite(first) & (first <= FACTOR * np.min(means, axis=0))
+  first = np.min(np.where(np.isnan(n), np.inf, n), axis=1)
+  least = np.nanmin(pilot_means(n, budget), axis=0)
+  return np.isfinite(first) & (first <= factor * least)
 
 
 class Trials(NamedTuple):
@@ -69,11 +89,14 @@ class Trials(NamedTuple):
 
   @property
   def given_up(self) -> Bool[np.ndarray, " K"]:
-    """Settings that have their pilot trials alone, because of these."""
+    """Settings that have their pilot trials alone, because of these.
+
+    They came less near the best than any search goes on with.
+    """
     count = np.sum(self.run, axis=-1)
     met = self.reached & self.run
     pilots = np.where(met, self.samples, np.inf)[:, :PILOTS]
-    kept = worth_more_trials(pilots, self.checks.budget)
+    kept = worth_more_trials(pilots, self.checks.budget, NEAR)
     return (count <= PILOTS) & (np.max(count) > PILOTS) & ~kept
 
   @property

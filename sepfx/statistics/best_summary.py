@@ -1,4 +1,4 @@
-"""What a sweep of learning rates says of each architecture at its best rate."""
+"""What a sweep of settings says of each architecture at its best one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from sepfx.ensembles import Records
 from sepfx.statistics import error_names
 from sepfx.statistics.best import Best, Trials, best_of, laid_out
-from sepfx.statistics.bounded import CONFIDENCE
+from sepfx.statistics.bounded import CONFIDENCE, Bounds
 from sepfx.statistics.levels import Level
+from sepfx.statistics.medians import median_of
 from sepfx.statistics.passages import (
   COARSE,
   Checks,
@@ -23,11 +24,12 @@ from sepfx.statistics.scaling import fit_exponent, local_exponents, straightness
 from sepfx.statistics.series import letter_of, series
 from sepfx.statistics.summary import at_level, json_values, of_level
 
-RATE = "learning_rate"
 # Repetitions of the bootstrap, and the seed of its numbers.
 _REPETITIONS, _SEED = 1000, 0
 # What n ~ N^c is called whose c lies below, or above this.
 BORDER = 0.5
+# What is said of the median.
+_MEDIAN = ("median", "median_low", "median_high", "slow")
 # What may be said of an n at the best rate.
 _MARKS = ("coarse", "edge", "restricted")
 
@@ -39,11 +41,12 @@ def summarise_best(
   reference_risk: np.ndarray,
   against: str = "length",
   unknowns: np.ndarray | None = None,
+  axes: Sequence[str] = ("learning_rate",),
 ) -> dict[str, Any]:
-  """Chooses each series' best learning rate at each level and length, or other place.
+  """Chooses each series' best setting at each level and length, or other place.
 
   Args:
-    records: with thresholds, and a column learning_rate.
+    records: with thresholds, and a column of each axis.
     levels: what was to be reached.
     checks: how first passages were looked for, of each row.
     reference_risk: risk of uniform attention, [rows]; NaN where there is no such line.
@@ -51,25 +54,29 @@ def summarise_best(
     unknowns: numbers that are to be learned for each label of a prompt, [rows]; NaN where
       that is not known, None where it is known of none.
 
+    axes: of whose values the best are chosen.
+
   Returns:
-    JSON values. `cells`: for each level, series, length and rate what
-    `passages.Mean` has. `best`: for each level, series and length the best rate with what
-    `best.Best` has; `learning_rate` is None where no trial of any rate reached, and
-    then `mean` is the budget. `edge` is True where the rate is the smallest or the
-    largest tried, so that one beyond it may need fewer samples.
+    JSON values. `cells`: for each level, series, length and setting what
+    `passages.Mean` has. `best`: for each level, series and length the best value of each
+    axis with what `best.Best` has, where `chosen` is by the settings' names; the values
+    are None where no trial of any setting reached, and then `mean` is the budget.
+    `tried`: how many settings; `median`, `median_low`, `median_high` and `slow`: of the
+    best one's trials, what `medians.Median` says. `edges`: the axes along which the best
+    is the smallest or the largest value tried, so that one beyond it may need fewer
+    samples, and `edge` whether there is any (`_edges`).
     `at_most` is True where all its trials reached at the first check, which is `mean`.
     `information`: prompts that any learner needs on average, None where that is not
     known.
-    `exponents`: c of n ~ N^c over the trials at the best rates, but for those that are
-    known as at most the first check; `at_rates`, c at each
-    rate over those lengths at which all its trials reached, which is too small where n
-    grows beyond the budget; and the verdict that
-    follows from its interval; `straight`, the p-value of a straight line against means
-    of any values; `local`, c from each length to the next; and `coarse`, `edge` and
-    `restricted` where some n that it was fitted over is so. All intervals have the level
-    `confidence`.
+    `exponents`: c of n ~ N^c over the trials at the best settings, but for those that are
+    known as at most the first check; `at_settings`, c at each setting over those lengths
+    at which all its trials reached, which is too small where n grows beyond the budget;
+    and the verdict that follows from its interval; `straight`, the p-value of a straight
+    line against means of any values; `local`, c from each length to the next; and
+    `coarse`, `edge` and `restricted` where some n that it was fitted over is so. All
+    intervals have the level `confidence`.
   """
-  names = series(records, (against, RATE))
+  names = series(records, (against, *axes))
   cells, best, exponents = [], [], []
   for level in levels:
     passages = of_level(records, level, reference_risk)
@@ -81,26 +88,32 @@ def summarise_best(
         own, own_checks = records.table[at], checks.at(at)
         head = {"series": name, "model": own["model"][0].item(), against: place}
         head |= level.named
-        rates, which = np.unique(own[RATE], return_inverse=True)
+        values, which = np.unique(own[list(axes)], return_inverse=True)
+        settings = [dict(zip(axes, value, strict=True)) for value in values.tolist()]
         reached = own["outcome"] == "reached"
         trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
-        cells += [{**head, **cell} for cell in _rates(own, own_checks, trials.running)]
-        entry = _best(rates.tolist(), trials)
+        means = _means(own, own_checks, which, trials.running)
+        cells += [
+          {**head, **setting, **mean}
+          for setting, mean in zip(settings, means, strict=True)
+        ]
+        entry, setting = _best(settings, trials)
         threshold = level.threshold(np.ravel(reference_risk[at])[0])
         needed = np.nan if unknowns is None else unknowns[at][0] * max(0, 1 - threshold)
         best.append({**head, **entry, **json_values({"information": needed})})
-        used |= at & (records.table[RATE] == entry[RATE])
+        used[np.flatnonzero(at)[which == setting]] = True
       exponent = _exponent(records.table[used], checks.at(used), against)
       if exponent is not None:
         over = [e for e in at_level(best, level) if e["series"] == name]
         over = [e for e in over if e[against] in exponent["over"]]
         marks = {mark: any(e[mark] for e in over) for mark in _MARKS}
-        at_rates = _at_rates(records.table, chosen, checks, against)
+        one = _at_settings(records.table[chosen], checks.at(chosen), against, axes)
         own = {"series": name, **level.named, **exponent, **marks}
-        exponents.append({**own, "at_rates": at_rates})
+        exponents.append({**own, "at_settings": one})
   return {
     "confidence": CONFIDENCE,
     "against": against,
+    "axes": list(axes),
     "levels": [level._asdict() for level in levels],
     "error": error_names.of(records),
     "repetitions": _REPETITIONS,
@@ -118,28 +131,29 @@ def verdict(low: float, high: float, letter: str = "N") -> str:
   return "grows" if low > BORDER else "not settled"
 
 
-def _rates(own: np.ndarray, checks: Checks, running: np.ndarray) -> list[dict[str, Any]]:
-  """Means of one series at one length, by rate.
+def _means(
+  own: np.ndarray, checks: Checks, which: np.ndarray, running: np.ndarray
+) -> list[dict[str, Any]]:
+  """Means of one series at one length, by setting.
 
-  Rates out of the running share their spread with no other: it may be far larger.
+  Settings out of the running share their spread with no other: it may be far larger.
   """
-  rates, which = np.unique(own[RATE], return_inverse=True)
   groups = [running[which]] + [which == k for k in np.flatnonzero(~running)]
   means = {}
   for at in groups:
     reached = own["outcome"][at] == "reached"
-    means.update(cell_means(own["samples"][at], reached, checks.at(at), own[RATE][at]))
+    means.update(cell_means(own["samples"][at], reached, checks.at(at), which[at]))
   found = []
-  for rate, mean in ((rate, means[rate]) for rate in rates.tolist()):
-    outcomes = own["outcome"][own[RATE] == rate].tolist()
+  for setting in range(len(running)):
+    outcomes = own["outcome"][which == setting].tolist()
+    first = int(np.argmax(which == setting))
     found.append(
       {
-        RATE: rate,
         "trials": len(outcomes),
         **{o: outcomes.count(o) for o in ("reached", "censored", "diverged")},
-        "budget": int(checks.budget[0]),
-        "resolution": int(checks.every[0]),
-        **json_values(mean._asdict()),
+        "budget": int(checks.budget[first]),
+        "resolution": int(checks.every[first]),
+        **json_values(means[setting]._asdict()),
       }
     )
   return found
@@ -164,51 +178,92 @@ def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] |
   }
 
 
-def _at_rates(
-  table: np.ndarray, chosen: np.ndarray, checks: Checks, against: str
+def _at_settings(
+  table: np.ndarray, checks: Checks, against: str, axes: Sequence[str]
 ) -> list[dict[str, Any]]:
-  """How n grows at one rate for all lengths, for each rate."""
+  """How n of one series grows at one setting for all lengths, for each setting."""
   found = []
-  for rate in np.unique(table[RATE][chosen]).tolist():
-    at = chosen & (table[RATE] == rate)
+  values, which = np.unique(table[list(axes)], return_inverse=True)
+  for setting, value in enumerate(values.tolist()):
+    at = which == setting
     spent = np.unique(table[against][at & (table["outcome"] != "reached")])
     at &= ~np.isin(table[against], spent)
     exponent = _exponent(table[at], checks.at(at), against) if np.any(at) else None
     if exponent is not None:
       own = {name: exponent[name] for name in ("c", "low", "high", "over")}
-      found.append({RATE: rate, **own})
+      found.append({**dict(zip(axes, value, strict=True)), **own})
   return found
 
 
-def _best(rates: list[float], trials: Trials) -> dict[str, Any]:
-  """The best rate of one series at one length, of K rates."""
+def _best(
+  settings: Sequence[dict[str, Any]], trials: Trials
+) -> tuple[dict[str, Any], int | None]:
+  """The best setting of one series at one length, and which of the K it is."""
   found = best_of(trials, _REPETITIONS, np.random.default_rng(_SEED))
   setting = 0 if found is None else found.setting
   every, budget = (
     int(own[setting, 0]) for own in (trials.checks.every, trials.checks.budget)
   )
-  entry: dict[str, Any] = {"rates": rates, "budget": budget, "resolution": every}
+  entry: dict[str, Any] = {"budget": budget, "resolution": every}
   if found is None:
-    nothing = dict.fromkeys((RATE, *Best._fields[1:]))
+    nothing = dict.fromkeys((*settings[0], *Best._fields[1:-1], *_MEDIAN))
     nothing |= {"mean": float(budget), "trials": 0, "reached": 0}
     nothing |= {"restricted": True, "coarse": False, "at_most": False}
-    return {**entry, **nothing, "edge": False}
-  values = found._asdict()
-  del values["setting"]
-  values["chosen"] = dict(zip(map(str, rates), found.chosen.tolist(), strict=True))
+    tried = [{**own, "chosen": None} for own in settings]
+    return {**entry, **nothing, "edge": False, "edges": [], "tried": tried}, None
+  values = {**found._asdict(), **_median(trials, setting)}
+  shares = found.chosen.tolist()
+  del values["setting"], values["chosen"]
   run = trials.run[setting]
   samples, reached = trials.samples[setting, run], trials.reached[setting, run]
   at_most = bool(np.all(reached & (samples <= every)))
   if at_most:  # no more is known of n than that
     values |= {"mean": float(every), "low": np.nan, "high": np.nan}
+  edges = _edges(settings, setting)
   return {
     **entry,
-    RATE: rates[setting],
+    **settings[setting],
     **json_values(values),
     "trials": len(samples),
     "reached": int(np.sum(reached)),
-    "edge": len(rates) > 1 and setting in (0, len(rates) - 1),
+    "edge": bool(edges),
+    "edges": edges,
     "restricted": not bool(np.all(reached)),
     "coarse": bool(np.mean(samples) < COARSE * every),
     "at_most": at_most,
-  }
+    "tried": [
+      {**own, "chosen": share} for own, share in zip(settings, shares, strict=True)
+    ],
+  }, setting
+
+
+def _median(trials: Trials, setting: int) -> dict[str, float]:
+  """The median n of one setting's trials, with its interval."""
+  run = trials.run[setting]
+  found = median_of(Bounds(*(side[setting, run] for side in trials.bounds)))
+  return dict(zip(_MEDIAN, found, strict=True))
+
+
+def _edges(settings: Sequence[dict[str, Any]], setting: int) -> list[str]:
+  """Axes of numbers along which a setting is the first or the last of those tried.
+
+  It is held against those that differ from it in this axis alone; for the batch size, in
+  the learning rate, too, which follows it. Nothing is below 0, nor below a batch of one
+  sample.
+  """
+  best = settings[setting]
+  found = []
+  for axis, own in best.items():
+    if isinstance(own, str | bool) or own is None:
+      continue
+    follow = (axis, *(("learning_rate",) if axis == "batch_size" else ()))
+    values = {
+      other[axis]
+      for other in settings
+      if all(other[name] == best[name] for name in best if name not in follow)
+    }
+    nothing_below = own == 0 or (axis == "batch_size" and own == 1)
+    enclosed = (own > min(values) or nothing_below) and own < max(values)
+    if len(values) > 1 and not enclosed:
+      found.append(axis)
+  return found

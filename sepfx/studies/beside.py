@@ -69,7 +69,7 @@ def check(
   parts: Sequence[Part],
   paths: Sequence[str],
   against: str,
-  chosen_from: str = "",
+  chosen_from: Sequence[str] = (),
   axes: Sequence[str] = (),
 ) -> None:
   """Refuses cells that would be there twice, and an axis that is not there to draw.
@@ -78,8 +78,9 @@ def check(
     parts: the run at hand, whose records are not read, then those beside it.
     paths: of the latter.
     against: the axis.
-    chosen_from: the axis of which the study chooses a value. Cells that differ in it
-      alone must have been looked at at the same checks within the same budget.
+    chosen_from: the axes of which the study chooses values. Cells that differ in these
+      alone must have been looked at at the same checks within the same budget; those of
+      other batch sizes at others.
     axes: all that the study's summary tells apart; empty for any.
 
   Raises:
@@ -103,16 +104,17 @@ def check(
       raise InvalidSetting("beside", path, takes)
     taken |= names
     for each, cell in zip(coordinates if chosen_from else (), part.cells, strict=False):
-      where, protocol = _name(each, (*BUDGETS, chosen_from)), cell.trial.protocol
+      without = {*chosen_from} - {"batch_size"}
+      where, protocol = _name(each, (*BUDGETS, *without)), cell.trial.protocol
       found = (protocol.batch_size, protocol.check_every, protocol.budget)
       takes = "runs with one budget, batch size and number of steps between checks "
-      takes += f"for all of {chosen_from} at {where}"
+      takes += f"for all of {', '.join(chosen_from)} at {where}"
       require(checks.setdefault(where, found) == found, "beside", path, takes)
     for each in coordinates:
       for name, value in each.items():
         kinds.setdefault(name, set()).add(type(value))
   numeric = sorted(name for name, types in kinds.items() if types <= {int, float})
-  numeric = [name for name in numeric if name != chosen_from]
+  numeric = [name for name in numeric if name not in chosen_from]
   takes = f"one of the numeric axes: {', '.join(numeric)}"
   require(against in numeric, "against", against, takes)
 

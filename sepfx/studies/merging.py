@@ -10,6 +10,12 @@ from typing import Any
 from sepfx.errors import InvalidSetting, require
 from sepfx.studies.settings import Chosen, Kind, fields, ordered
 
+# What settings were before there was another value: digests of then are without them.
+_FORMERLY_ONLY = {
+  "matmul_precision": ("float32",),
+  "choose": (("learning_rate",),),
+}
+
 
 def merged(there: Chosen, here: Chosen) -> tuple[Chosen, dict[str, Any]]:
   """Returns the settings of a directory in which a run takes up what is there.
@@ -59,8 +65,9 @@ def identity(whole: Chosen) -> str:
     for name, values in {**whole.values, **whole.further}.items()
     if name not in whole.axes and kinds.get(name) not in ("budget", "count", "free")
   }
-  if whole.values.get("matmul_precision") == ("float32",):
-    fixed.pop("matmul_precision")  # as in the digests of versions that had no other
+  for name, only in _FORMERLY_ONLY.items():
+    if whole.values.get(name) == only:
+      fixed.pop(name, None)
   text = json.dumps([fixed, sorted(whole.axes)], sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
 

@@ -95,13 +95,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Search(Protocol):
-  """Chooses the trials of a run round by round.
+  """Chooses the trials of a run round by round."""
 
-  Attributes:
-    num_trials: how many it will have chosen at its end, as far as it knows.
-  """
-
-  num_trials: int
+  @property
+  def num_trials(self) -> int:
+    """How many it will have chosen at its end, as far as it knows."""
 
   @property
   def groups(self) -> Sequence[Sequence[Cell]]:

@@ -1,24 +1,39 @@
 """Searches: what chooses among the trials of a run round by round, by how others ended.
 
-For critical sample sizes, and for the best of several learning rates.
+For critical sample sizes, and for the best of several settings.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from sepfx import specifications
 from sepfx.ensembles import Cell, trial_name
 from sepfx.statistics import success
-from sepfx.statistics.best import PILOTS, worth_more_trials
+from sepfx.statistics.best import (
+  FACTOR,
+  NEAR,
+  PILOTS,
+  pilot_means,
+  worth_more_trials,
+)
 from sepfx.studies.requests import Rows
 
 # Rounds of an adaptive search.
 _ROUNDS = 16
 _SIZE = "sample_size"
 _RATE = "learning_rate"
+_BATCH = "batch_size"
+# Where batch sizes are chosen from: the one at which all rates are tried, which is the
+# published one; pilot trials of a model at a length; and rates tried at another size.
+START = 64
+MOST_PILOTS = 30
+_AROUND = 3
 
 
 class Adaptive:
@@ -35,7 +50,7 @@ class Adaptive:
       num_trials: of all cells together that differ in their sample size alone.
     """
     self._each = num_trials
-    self._groups = _grouped(cells, but=_SIZE)
+    self._groups = _grouped(cells, but=(_SIZE,))
     self._chosen: list[list[tuple[int, str]]] = [[] for _ in self._groups]
     self.num_trials = num_trials * len(self._groups)
 
@@ -65,74 +80,170 @@ def _reached(rows: Rows) -> bool:
 
 
 class Pilots:
-  """A `requests.Search` over cells that differ in their learning rate alone.
+  """A `requests.Search` over cells that differ in some axes alone.
 
-  The first round has two trials of each. The second has the others of those rates that
-  are `sepfx.statistics.best.worth_more_trials` at some threshold. The choices follow from
-  the rows alone: a run that was interrupted makes them again.
+  Pilot trials of settings of these axes come first, as `next_pilots` names them, round by
+  round. Then come the others of those settings that are
+  `sepfx.statistics.best.worth_more_trials` at some threshold. The choices follow from the
+  rows alone: a run that was interrupted makes them again.
   """
 
-  def __init__(self, cells: Sequence[Cell], num_trials: int):
+  def __init__(self, cells: Sequence[Cell], num_trials: int, axes: Sequence[str]):
     """Chooses nothing yet.
 
     Args:
       cells: on fresh samples.
       num_trials: of each cell that is not given up.
+      axes: of whose values the best are chosen.
     """
-    self._cells = cells
-    self._each = num_trials
-    self._groups = _grouped(cells, but=_RATE)
-    self._rounds = iter((self._pilots, self._others))
-    self.num_trials = num_trials * len(cells)
+    self.groups = _grouped(cells, but=axes)
+    self._searches = [_Piloted(group, num_trials, axes) for group in self.groups]
 
   @property
-  def groups(self) -> list[list[Cell]]:
-    """Cells that differ in their learning rate alone."""
-    return self._groups
+  def num_trials(self) -> int:
+    """How many there will be: those of all cells until it is known which are given up."""
+    return sum(search.num_trials for search in self._searches)
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
-    choose = next(self._rounds, None)
-    return choose(ended) if choose else []
+    return [name for search in self._searches for name in search(ended)]
 
-  def _pilots(self, ended: Mapping[str, Rows]) -> list[str]:
-    number = min(PILOTS, self._each)
-    return [trial_name(cell, k) for cell in self._cells for k in range(number)]
 
-  def _others(self, ended: Mapping[str, Rows]) -> list[str]:
-    if self._each <= PILOTS:
+class _Piloted:
+  """The same of one group: cells that differ in the axes alone."""
+
+  def __init__(self, cells: Sequence[Cell], num_trials: int, axes: Sequence[str]):
+    self._cells, self._each = cells, num_trials
+    self._settings = [{name: cell.coordinates[name] for name in axes} for cell in cells]
+    self._factor = FACTOR if len(axes) == 1 else NEAR
+    self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
+    self._ended = False
+    self.num_trials = num_trials * len(cells)
+
+  def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
+    if self._ended:
       return []
-    chosen: set[str] = set()
-    for cells in self._groups:
-      pilots = [ended[trial_name(cell, k)] for cell in cells for k in range(PILOTS)]
-      budget = cells[0].trial.protocol.budget
-      n = np.array([[_n(row) for row in rows] for rows in pilots])
-      n = n.reshape(len(cells), PILOTS, -1)  # [rate pilot threshold]
-      kept = np.any(worth_more_trials(n, budget), axis=1)
-      chosen.update(cell.name for cell, own in zip(cells, kept, strict=True) if own)
-    others = [
-      trial_name(cell, k)
-      for cell in self._cells
-      if cell.name in chosen
-      for k in range(PILOTS, self._each)
-    ]
-    self.num_trials = PILOTS * len(self._cells) + len(others)
-    return others
+    own = {pilot: ended[self._name(*pilot)] for pilot in self._chosen}
+    thresholds = len(next(iter(own.values()))) if own else 1
+    n = np.full((len(self._cells), min(PILOTS, self._each), thresholds), np.nan)
+    for (cell, k), rows in own.items():
+      n[cell, k] = [_n(row) for row in rows]
+    budget = np.array([c.trial.protocol.budget for c in self._cells])[:, None, None]
+    pilots = next_pilots(self._settings, n, budget)
+    if not pilots:
+      self._ended = True
+      kept = np.any(worth_more_trials(n, budget, self._factor), axis=1)
+      later = range(PILOTS, self._each)
+      pilots = [(int(cell), k) for cell in np.flatnonzero(kept) for k in later]
+      self.num_trials = len(self._chosen) + len(pilots)
+    self._chosen += pilots
+    return [self._name(*pilot) for pilot in pilots]
+
+  def _name(self, cell: int, k: int) -> str:
+    return trial_name(self._cells[cell], k)
+
+
+def next_pilots(
+  settings: Sequence[Mapping[str, Any]],
+  n: Float[np.ndarray, "K pilots thresholds"],
+  budget: Float[np.ndarray, "K 1 1"],
+) -> list[tuple[int, int]]:
+  """Returns setting and index of the pilot trials to run next, none when enough were.
+
+  Of settings of one batch size all. Where batch sizes are chosen from, first one of each
+  setting at the size next to 64; then the second of those that came within `FACTOR` times
+  the least; then one of each setting around the best (`_around`), and so on. When nothing
+  is left around the best, what is around the next best follows, down to those that need
+  `NEAR` times as much. So it ends where the best is enclosed, or before there would be
+  more than `MOST_PILOTS`.
+
+  Args:
+    settings: a value of each axis that is chosen from, K of them.
+    n: of one pilot trial or two; infinite where it did not reach, NaN where it was not
+      run.
+    budget: of each setting's trials.
+  """
+  sizes = {_size(setting) for setting in settings}
+  pilots, run = n.shape[1], ~np.isnan(n[..., 0])
+  if not np.any(run):
+    first = min(sizes, key=lambda size: abs(math.log(size / START)))
+    at = [k for k, setting in enumerate(settings) if _size(setting) == first]
+    return [(k, i) for k in at for i in range(pilots if len(sizes) == 1 else 1)]
+  if len(sizes) == 1:
+    return []
+  second = np.any(worth_more_trials(n, budget, FACTOR), axis=1) & ~run[:, -1]
+  if np.any(second):
+    return [(k, pilots - 1) for k in np.flatnonzero(second).tolist()]
+  taken = np.flatnonzero(run[:, 0]).tolist()
+  room = max(0, (MOST_PILOTS - int(np.sum(run))) // pilots)
+  # On a logarithmic scale one slow trial hides a good setting less.
+  typical = np.exp(pilot_means(np.log(n), np.log(budget)))
+  chosen: list[int] = []
+  for level in np.flatnonzero(np.any(np.isfinite(n), axis=(0, 1))):
+    own = typical[:, level]
+    good = np.argsort(own)[: int(np.sum(own <= NEAR * np.nanmin(own)))].tolist()
+    sets = (_around(settings, k, [*taken, *chosen]) for k in good)
+    chosen += next((around for around in sets if around), [])
+  return [(k, 0) for k in chosen[:room]]
+
+
+def _around(
+  settings: Sequence[Mapping[str, Any]], best: int, taken: Sequence[int]
+) -> list[int]:
+  """The settings around one, of which the first kind that has some that are not taken.
+
+  They are the learning rates next to its own; at the next smaller batch size the three
+  rates next to what it predicts there; the same at the next larger one.
+
+  With Adam n x rate / batch is the same for all rates that are small enough, and the
+  noise of a gradient allows a rate that grows like the square root of the batch size
+  (Malladi et al., 2022): this is the rate predicted.
+  """
+  size, rate = _size(settings[best]), _rate(settings[best])
+  others = _others(settings[best])
+  by_size: dict[float, list[int]] = {}
+  for k, setting in enumerate(settings):
+    if _others(setting) == others:
+      by_size.setdefault(_size(setting), []).append(k)
+  here = sorted(by_size[size], key=lambda k: _rate(settings[k]))
+  at = here.index(best)
+  sets = [here[max(at - 1, 0) : at + 2]]
+  smaller, larger = [s for s in by_size if s < size], [s for s in by_size if s > size]
+  for other in (*sorted(smaller)[-1:], *sorted(larger)[:1]):
+    predicted = math.log(rate * math.sqrt(other / size))
+    near = sorted(
+      by_size[other], key=lambda k: abs(math.log(_rate(settings[k])) - predicted)
+    )
+    sets.append(near[:_AROUND])
+  left = ([k for k in own if k not in taken] for own in sets)
+  return next((own for own in left if own), [])
+
+
+def _size(setting: Mapping[str, Any]) -> float:
+  return setting.get(_BATCH, START)
+
+
+def _rate(setting: Mapping[str, Any]) -> float:
+  return setting.get(_RATE, 1.0)
+
+
+def _others(setting: Mapping[str, Any]) -> dict[str, Any]:
+  return {name: v for name, v in setting.items() if name not in (_BATCH, _RATE)}
 
 
 def _n(row: Mapping) -> float:
   return row["samples"] if row["outcome"] == "reached" else np.inf
 
 
-def _grouped(cells: Sequence[Cell], but: str) -> list[list[Cell]]:
-  """Cells that differ in one coordinate alone.
+def _grouped(cells: Sequence[Cell], but: Sequence[str]) -> list[list[Cell]]:
+  """Cells that differ in some coordinates alone.
 
   Args:
     cells: all.
-    but: the name of the coordinate.
+    but: the names of these coordinates.
   """
   groups: dict[tuple, list[Cell]] = {}
   for cell in cells:
-    own = {k: v for k, v in cell.coordinates.items() if k != but}
+    own = {k: v for k, v in cell.coordinates.items() if k not in but}
     key = tuple(map(specifications.canonical, own.values()))
     groups.setdefault(key, []).append(cell)
   return list(groups.values())

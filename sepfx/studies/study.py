@@ -94,7 +94,7 @@ class Study:
     keep_weights: whether weights are kept without being asked for.
     probes: those that are measured without being asked for.
     along_any_axis: whether its figure can be drawn --against another axis.
-    chosen_from: the axis of which its summary chooses a value, if it does.
+    chosen_from: settings -> the axes of which its summary chooses values, if it does.
     axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
   """
@@ -109,7 +109,7 @@ class Study:
   keep_weights: bool = False
   probes: Sequence[str] = ()
   along_any_axis: bool = False
-  chosen_from: str = ""
+  chosen_from: Callable[[Chosen], Sequence[str]] = lambda _: ()
   axes: Sequence[str] = ()
   check: Callable[[Chosen], Any] = lambda _: None
 
@@ -228,7 +228,7 @@ class StudyCall:
     takes = "length: this figure is along that alone"
     require(study.along_any_axis or against == "length", "against", against, takes)
     takes = "another axis: the study chooses a value of this one"
-    require(against != study.chosen_from, "against", against, takes)
+    require(against not in study.chosen_from(chosen), "against", against, takes)
     self._study, self._chosen = study, chosen
     self._keep_weights = study.keep_weights or keep_weights
     self._paths, self._against, self._look = paths, against, look
@@ -254,7 +254,8 @@ class StudyCall:
       _check_budget(stored["settings"], whole, cells)
     nothing = Records(np.empty(0), (), {})
     parts = [Part(nothing, cells, whole), *self._others]
-    beside.check(parts, self._paths, self._against, study.chosen_from, study.axes)
+    chosen_from = study.chosen_from(whole)
+    beside.check(parts, self._paths, self._against, chosen_from, study.axes)
     self._whole = whole
     return Request(
       own=own,
