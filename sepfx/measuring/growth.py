@@ -18,6 +18,8 @@ _GROWING = ("models", "lengths", "axes", "num_trials")
 # Settings of a protocol that may be larger then: they change no trial but how long it may
 # last.
 _BUDGETS = ("max_samples", "max_steps")
+# Settings of a protocol that earlier versions did not note, and what they were then.
+_FORMERLY: Mapping[str, Any] = {"matmul_precision": "float32", "validation": 0.0}
 
 
 def grown(
@@ -114,8 +116,7 @@ def fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
   own = settings.get("protocol")
   if isinstance(own, Mapping):
     kept = {name: own[name] for name in own if name not in _BUDGETS}
-    # Earlier versions did not note it. It was this, if not of accelerators.
-    fixed["protocol"] = {"matmul_precision": "float32", **kept}
+    fixed["protocol"] = {**_FORMERLY, **kept}
   return fixed
 
 
@@ -123,9 +124,9 @@ def identity(settings: Mapping[str, Any]) -> str:
   """A digest of those, under which trials in progress are kept."""
   own = fixed(settings)
   protocol = own.get("protocol")
-  if isinstance(protocol, dict) and protocol.get("matmul_precision") == "float32":
-    # As in the digests of versions that had no other.
-    own["protocol"] = {k: v for k, v in protocol.items() if k != "matmul_precision"}
+  if isinstance(protocol, dict):  # as in the digests of versions that had no other
+    formerly = _FORMERLY.items()
+    own["protocol"] = {k: v for k, v in protocol.items() if (k, v) not in formerly}
   return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,7 +2,8 @@
 
 Gradient steps on the same m samples; after every `check_every` steps the errors on them
 and on held-out samples. What counts is whether the one that is watched, by default the
-held-out error, ever falls below the threshold.
+held-out error, ever falls below the threshold; or, with a validation part, whether the
+held-out error is below it at the check with the least validation error.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class ERM:
     num_test: held-out samples, drawn once per trial.
     max_steps: steps after which a trial is censored.
     run_to_end: take all `max_steps` steps, also when success is certain.
+    validation: share of the sample that no gradient is taken on, by which the check is
+      chosen that counts: a trial takes all its steps, and succeeds when the test error is
+      below the threshold at the check with the least error on this part. 0 for none:
+      success at any check then, which stops on the test samples.
     l2: penalty on the sum of all squared parameters; None for none.
     gradient_penalty: penalty on 2 E |grad f|^2, over samples and the numbers that the
       model outputs for each: the trace of the squared loss's Hessian where that loss is
@@ -74,6 +79,7 @@ class ERM:
   max_steps: int = 1000
   run_to_end: bool = False
   watched: Watched = "test_error"
+  validation: float = 0.0
   l2: float | None = None
   gradient_penalty: float | None = None
   init_scale: float | None = None
@@ -98,11 +104,18 @@ class ERM:
       self.threshold,
       "a positive finite number",
     )
+    takes = "a share from 0 to below 1, of which a sample is left to train on"
+    proper = 0 <= self.validation < 1 and self.num_training >= 1
+    require(proper, "validation", self.validation, takes)
+    takes = "test_error, which validation chooses the check of"
+    chosen = not self.validation or self.watched == "test_error"
+    require(chosen, "watched", self.watched, takes)
+    size = self.num_training
     require(
-      self.batch_size is None or 1 <= self.batch_size <= self.sample_size,
+      self.batch_size is None or 1 <= self.batch_size <= size,
       "batch_size",
       self.batch_size,
-      f"an integer from 1 to the sample size {self.sample_size}, or None for all of it",
+      f"an integer from 1 to {size}, the samples to train on, or None for all of them",
     )
     require(
       self.num_checks >= 1,
@@ -110,6 +123,12 @@ class ERM:
       self.max_steps,
       f"at least check_every = {self.check_every}, the steps before the first evaluation",
     )
+
+  @property
+  def num_training(self) -> int:
+    """Samples that gradients are taken on: all but the validation part."""
+    part = int(self.validation * self.sample_size)
+    return self.sample_size - (max(part, 1) if self.validation else 0)
 
   @property
   def num_checks(self) -> int:
@@ -165,11 +184,22 @@ class ErrorsAndGradient(NamedTuple):
   grad_norm: Float[Array, " C"]
 
 
+class ErrorsAndValidation(NamedTuple):
+  """`Errors`, and `validation_error` where a part of the sample is held out for it."""
+
+  test_error: Float[Array, " C"]
+  train_error: Float[Array, " C"]
+  train_loss: Float[Array, " C"]
+  test_loss: Float[Array, " C"]
+  validation_error: Float[Array, " C"]
+
+
 class Verdict(NamedTuple):
   """What a trial came to.
 
   Attributes:
-    best: the best held-out accuracy or risk at any check; NaN if there was none.
+    best: the best held-out accuracy or risk at any check, or that at the check which
+      validation chose; NaN if there was none.
     steps: taken when the threshold was passed ("reached"), when the budget was spent
       ("censored"), or when a loss or weight was first not finite ("diverged").
     outcome: which of the three.
@@ -189,7 +219,7 @@ class ERMTrial(Trial):
 
   @property
   def run_to_end(self) -> bool:
-    return self.protocol.run_to_end
+    return self.protocol.run_to_end or self.protocol.validation > 0
 
   @property
   def watched(self) -> str:
@@ -197,7 +227,7 @@ class ERMTrial(Trial):
 
   @property
   def samples_a_step(self) -> int:
-    return self.protocol.batch_size or self.protocol.sample_size
+    return self.protocol.batch_size or self.protocol.num_training
 
   @property
   def progress(self) -> tuple[str, int]:
@@ -208,7 +238,9 @@ class ERMTrial(Trial):
     return {self.objective.measure: float, "steps": int, "outcome": str}
 
   @property
-  def _curve(self) -> type[Errors] | type[ErrorsAndGradient]:
+  def _curve(self) -> type[Errors | ErrorsAndGradient | ErrorsAndValidation]:
+    if self.protocol.validation:
+      return ErrorsAndValidation
     return ErrorsAndGradient if self.protocol.watched == "grad_norm" else Errors
 
   def blank(self) -> tuple[Any, tuple[()]]:
@@ -223,7 +255,14 @@ class ERMTrial(Trial):
     planted = self.task.init(seeds.task)
     sample = self.task.sample(sample_key, planted, self.protocol.sample_size)
     test = self.test_task.sample(test_key, planted, self.protocol.num_test)
-    return World(planted, sample, test, Keys(order_key, dropout_key))
+    number, keys = self.protocol.num_training, Keys(order_key, dropout_key)
+    if number == self.protocol.sample_size:
+      return World(planted, sample, test, keys)
+    sample, validation = (
+      jax.tree.map(lambda a, part=part: a[part], sample)
+      for part in (slice(number), slice(number, None))
+    )
+    return World(planted, sample, test, keys, validation)
 
   @precision.exact()
   def batch(
@@ -241,10 +280,10 @@ class ERMTrial(Trial):
 
   @property
   def draws_rows(self) -> bool:
-    return self.samples_a_step < self.protocol.sample_size
+    return self.samples_a_step < self.protocol.num_training
 
   def rows(self, world: World, steps: Int[Array, " s"]) -> Int[Array, "s n"]:
-    m, size = self.protocol.sample_size, self.samples_a_step
+    m, size = self.protocol.num_training, self.samples_a_step
 
     def of_step(step: Int[Array, ""]) -> Int[Array, " n"]:
       epoch, place = step // (m // size), step % (m // size)
@@ -254,7 +293,10 @@ class ERMTrial(Trial):
     return jax.vmap(of_step)(steps)
 
   def evaluate(self, state: State, world: World) -> State:
-    """Measures on all held-out samples and, without dropout, on the training sample."""
+    """Measures on all held-out samples and, without dropout, on the training sample.
+
+    Also on the validation part, if there is one.
+    """
 
     def means(params: Any, task: Any, sample: Any) -> Any:
       return jax.tree.map(jnp.mean, self.errors_and_losses(params, task, sample, world))
@@ -268,14 +310,54 @@ class ERMTrial(Trial):
     if self.protocol.watched == "grad_norm":
       gradient = jax.grad(self.loss)(state.params, world.sample, world)
       values.append(jnp.linalg.norm(ravel_pytree(gradient)[0]))
+    if self.protocol.validation:
+      values.append(means(weights, self.task, world.validation)[0])
     point = self._curve(*values)
-    return self.record(state, getattr(point, self.watched), point)
+    error = getattr(point, self.watched)
+    if self.protocol.validation:
+      error = self._decisive(state, point)
+    return self.record(state, error, point)
+
+  def _decisive(self, state: State, point: Any) -> Float[Array, ""]:
+    """The test error that counts at the last check; before, one that decides nothing."""
+    at, protocol = state.checks, self.protocol
+    before = jnp.arange(protocol.num_checks) < at
+    validation = jnp.where(before, state.curve.validation_error, jnp.inf)
+    validation = validation.at[at].set(point.validation_error)
+    test = state.curve.test_error.at[at].set(point.test_error)
+    chosen = test[jnp.argmin(validation)]
+    undecided = jnp.maximum(point.test_error, protocol.threshold)
+    error = jnp.where(at + 1 < protocol.num_checks, undecided, chosen)
+    finite = jnp.isfinite(point.test_error) & jnp.isfinite(point.validation_error)
+    return jnp.where(finite, error, jnp.nan)
+
+  def report_of(self, curve: np.ndarray, diverged_at: int = 0) -> Report:
+    report = super().report_of(curve, diverged_at)
+    if not self.protocol.validation:
+      return report
+    ended = len(curve) == self.protocol.num_checks and not diverged_at
+    below = ended and self._chosen(curve) < np.float32(self.protocol.threshold)
+    crossings: Any = np.array([report.step if below else 0])
+    return report._replace(crossings=crossings)
+
+  @staticmethod
+  def _chosen(curve: np.ndarray) -> float:
+    """The test error at the check with the least validation error; NaN if none is."""
+    finite = np.isfinite(curve["test_error"]) & np.isfinite(curve["validation_error"])
+    if not np.any(finite):
+      return math.nan
+    own = curve[finite]
+    return float(own["test_error"][np.argmin(own["validation_error"])])
 
   def outcomes(self, report: Report) -> list[Verdict]:
     """Returns the one verdict."""
-    errors = self.curve(report)["test_error"]
-    finite = errors[np.isfinite(errors)]
-    best = self.objective.measured(float(np.min(finite))) if len(finite) else math.nan
+    curve = self.curve(report)
+    if self.protocol.validation:
+      least = self._chosen(curve)
+    else:
+      finite = curve["test_error"][np.isfinite(curve["test_error"])]
+      least = float(np.min(finite)) if len(finite) else math.nan
+    best = self.objective.measured(least)
     crossed, diverged_at = int(report.crossings[0]), int(report.diverged_at)
     if crossed:
       return [Verdict(best, crossed, "reached")]

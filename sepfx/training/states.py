@@ -60,6 +60,7 @@ class World(NamedTuple):
   sample: Any  # the fixed training sample; None where every batch is fresh
   test: Any
   keys: Keys
+  validation: Any = None  # what of the sample no gradient is taken on; None for nothing
 
 
 def select(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
