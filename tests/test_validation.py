@@ -162,7 +162,7 @@ def test_a_trial_that_diverges_has_not_succeeded(where, check):
     ),
     (
       {"validation": 0.25, "sample_size": 8, "batch_size": 7},
-      "batch_size: got 7, takes an integer from 1 to 6, the samples to train on",
+      "batch_size: got 7, takes an integer from 1 to the samples to train on, 6,",
     ),
   ],
 )

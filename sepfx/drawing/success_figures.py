@@ -18,6 +18,7 @@ from sepfx.drawing.marks import BOUND, draw_arrows
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.ensembles import Records
 from sepfx.statistics import error_names
+from sepfx.statistics.series import label_of
 
 # Contexts that one panel shows; more would hide one another.
 _MAX_CURVES = 5
@@ -69,7 +70,9 @@ def success(
     *(functools.partial(draw_fractions, model=m, summary=summary) for m in models),
     lambda axis: draw_critical(figure, axis, models, summary),
     *(
-      functools.partial(_training, cell, records, looks.styles_of(models))
+      functools.partial(
+        _training, cell, records, looks.styles_of(models), summary["letter"]
+      )
       for cell in regimes
     ),
   ]
@@ -115,7 +118,7 @@ def draw_fractions(axis: matplotlib.axes.Axes, model: str, summary) -> None:
       areas,
       color=colour,
       marker=style["marker"],
-      label=f"$T$ = {length}",
+      label=f"${summary['letter']}$ = {length}",
     )
     (critical,) = (
       c for c in summary["critical"] if (c["series"], c["length"]) == (model, length)
@@ -147,7 +150,7 @@ def draw_critical(
 
   Where there is one T, the series stand side by side with their names below them.
   """
-  text, arrows = [], {}
+  text, arrows, letter = [], {}, summary["letter"]
   width, height = looks.panel_of(axis)
   under = _UNDER_INCHES
   ticks = sorted({c["length"] for c in summary["critical"]})
@@ -183,20 +186,20 @@ def draw_critical(
       axis.plot(fine, scale * fine**c, color=style["color"], linestyle="--")
       difference = growth["log_likelihood"] - growth["power_likelihood"]
       likelier = "line" if difference > 0 else "dashes"
-      logarithm = rf"${a:.0f} + {b:.1f} \log T$ (line)"
-      power = rf"${scale:.0f}\,T^{{{c:.2f}}}$ (dashes)"
+      logarithm = rf"${a:.0f} + {b:.1f} \log {letter}$ (line)"
+      power = rf"${scale:.0f}\,{letter}^{{{c:.2f}}}$ (dashes)"
       text.append(
         f"{model}: {logarithm}, {power}\n"
         f"log-likelihood of the {likelier} higher by {abs(difference):.2f}"
       )
   if summary["floor"]:
     places, needed, _ = zip(*summary["floor"], strict=True)
-    label = "floor: tries all subsets"
+    label = f"floor: {summary['learner']}"
     axis.plot(places, needed, color="black", linestyle=":", marker=".", label=label)
   axis.set_xscale("log")
-  xlabel = "number of bits T"
+  xlabel = "number of bits T" if letter == "T" else label_of("length")
   if len(ticks) == 1 < len(models):
-    xlabel = f"T = {ticks[0]}"
+    xlabel = f"{letter} = {ticks[0]}"
     names = [model.replace(", ", "\n") for model in models]
     axis.set_xticks(ticks[0] * shifts, names, fontsize="small")
     axis.tick_params("x", which="minor", bottom=False)
@@ -248,7 +251,9 @@ def _one_sided(model: str, summary) -> tuple[list, list]:
   return more, less
 
 
-def _training(cell, records: Records, styles, axis: matplotlib.axes.Axes) -> None:
+def _training(
+  cell, records: Records, styles, letter: str, axis: matplotlib.axes.Axes
+) -> None:
   style = styles[cell["series"]]
   own = {column: cell[column] for column in records.coordinates}
   # Two of one kind: with loss and error on one axis neither could be read.
@@ -265,7 +270,7 @@ def _training(cell, records: Records, styles, axis: matplotlib.axes.Axes) -> Non
       )
   axis.set(
     xlabel="step", ylabel=error_names.short(error_names.of(records)), ylim=(0, None),
-    title=f"{cell['series']}, T = {cell['length']}, m = {cell['sample_size']}",
+    title=f"{cell['series']}, {letter} = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize="small")
   axis.grid(alpha=0.25)

@@ -45,7 +45,10 @@ class Floor(Protocol):
 
 
 def summarise_success(
-  records: Records, floors: Mapping[int, Floor | None]
+  records: Records,
+  floors: Mapping[int, Floor | None],
+  letter: str = "T",
+  learner: str = "tries all subsets",
 ) -> dict[str, Any]:
   """Summarises the records of a run on fixed samples.
 
@@ -53,17 +56,19 @@ def summarise_success(
     records: of fixed samples.
     floors: what any learner needs, by length; None where that is not known. Lengths at
       which no floor is defined are left out.
+    letter: of the length: T of bits, N of tokens.
+    learner: whose needs the floors are: one that does so.
 
   Returns:
-    JSON values: `cells` (a fraction of successes for each cell), `critical` (a critical
-    size for each series and length), `steepness` (by series, of its success curves at
-    all lengths, with the support for that), `growth` (by series); `floor` (length, size
-    and its standard error, of those that are known), `no_floor` (the other lengths of
-    `floors`); `ratios`, how much the critical size of a series grows from each length to
-    each larger one, where both are known; `between`, critical sizes over those of cells
-    that differ in the model, or in one setting from its first value, and in nothing else;
-    `left_out`, what is not said, of which series, and why; and `error`, what thresholds
-    are about. All with 95% intervals.
+    JSON values: `letter` and `learner`; `cells` (a fraction of successes for each cell),
+    `critical` (a critical size for each series and length), `steepness` (by series, of
+    its success curves at all lengths, with the support for that), `growth` (by series);
+    `floor` (length, size and its standard error, of those that are known), `no_floor`
+    (the other lengths of `floors`); `ratios`, how much the critical size of a series
+    grows from each length to each larger one, where both are known; `between`, critical
+    sizes over those of cells that differ in the model, or in one setting from its first
+    value, and in nothing else; `left_out`, what is not said, of which series, and why;
+    and `error`, what thresholds are about. All with 95% intervals.
   """
   cells, critical, steepness, ratios, growth = [], [], {}, [], {}
   known_sizes: list[tuple[dict[str, Any], Critical, Posterior | None]] = []
@@ -104,7 +109,7 @@ def summarise_success(
       known_sizes.append((point, own_size, posteriors.get(length)))
       if own_size.bound:
         end = own_size.largest if own_size.bound == MORE else own_size.smallest
-        why = f"T = {length}: {own_size.bound} {end}, one of the sizes tried"
+        why = f"{letter} = {length}: {own_size.bound} {end}, one of the sizes tried"
         left_out.append({"what": "critical size", "series": name, "why": why})
     known = [length for length in posteriors if found[length].bound is None]
     for smaller, larger in itertools.combinations(known, 2):
@@ -116,13 +121,16 @@ def summarise_success(
     fitted = fit_growth(by_length)
     growth[name] = fitted._asdict() if fitted else None
     if not fitted:
-      why = f"it takes critical sizes at three values of T, and has {len(known)}"
+      why = f"it takes critical sizes at three values of {letter}, and has "
+      why += f"{len(known)}"
       left_out.append({"what": "growth", "series": name, "why": why})
   aside = [c for c in records.coordinates if c not in telling_apart(records)]
   between, missing = _between(known_sizes, aside)
   return {
     "confidence": CONFIDENCE,
     "error": error_names.of(records),
+    "letter": letter,
+    "learner": learner,
     "cells": cells,
     "critical": critical,
     "steepness": steepness,

@@ -212,7 +212,8 @@ def _median(cell: dict) -> str:
 
 def successes(summary: dict) -> list[Any]:
   """Critical sample sizes and how they grow, by series."""
-  table = rich.table.Table("model", "T", "m at which half succeed", "successes at each m")
+  T = summary["letter"]
+  table = rich.table.Table("model", T, "m at which half succeed", "successes at each m")
   for critical in summary["critical"]:
     where = (critical["series"], critical["length"])
     cells = [c for c in summary["cells"] if (c["series"], c["length"]) == where]
@@ -221,22 +222,22 @@ def successes(summary: dict) -> list[Any]:
     table.add_row(critical["series"], str(critical["length"]), size, ", ".join(counts))
   parts: list[Any] = [table]
   if summary["floor"]:
-    sizes = ", ".join(f"{size} (T = {T})" for T, size, _ in summary["floor"])
+    sizes = ", ".join(f"{size} ({T} = {length})" for length, size, _ in summary["floor"])
     error = max(error for *_, error in summary["floor"])
     parts.append(
-      f"Floor, the learner that tries all subsets: {sizes}; standard error up to "
+      f"Floor, the learner that {summary['learner']}: {sizes}; standard error up to "
       f"{error:.2f}"
     )
   if summary["no_floor"]:
     lengths = ", ".join(map(str, summary["no_floor"]))
-    parts.append(f"No floor is drawn for T = {lengths}: none is stored for that task")
+    parts.append(f"No floor is drawn for {T} = {lengths}: none is stored for that task")
   for name, steepness in summary["steepness"].items():
     if not steepness:
       continue
     text = f"{name}: success odds grow like m^{steepness['k']:.1f}"
     if any(ratio["series"] == name for ratio in summary["ratios"]):
       text += (
-        " at every T; the log-evidence for that, over a power for each T, is "
+        f" at every {T}; the log-evidence for that, over a power for each {T}, is "
         f"{steepness['support']:.1f}"
       )
     parts.append(text)
@@ -246,7 +247,7 @@ def successes(summary: dict) -> list[Any]:
       likelier = "first" if difference > 0 else "second"
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
       parts.append(
-        f"{name}: m = {a:.1f} + {b:.2f} log T or {scale:.1f} T^{c:.3f}; the "
+        f"{name}: m = {a:.1f} + {b:.2f} log {T} or {scale:.1f} {T}^{c:.3f}; the "
         f"log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
       )
   return parts

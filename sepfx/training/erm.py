@@ -111,11 +111,12 @@ class ERM:
     chosen = not self.validation or self.watched == "test_error"
     require(chosen, "watched", self.watched, takes)
     size = self.num_training
+    of = "the samples to train on," if self.validation else "the sample size"
     require(
       self.batch_size is None or 1 <= self.batch_size <= size,
       "batch_size",
       self.batch_size,
-      f"an integer from 1 to {size}, the samples to train on, or None for all of them",
+      f"an integer from 1 to {of} {size}, or None for all of it",
     )
     require(
       self.num_checks >= 1,
