@@ -58,7 +58,7 @@ def _growth(entry: dict, letter: str, axes: Sequence[str]) -> str:
   text = (
     f"{entry['series']}: n ~ {letter}^c, c = {exponent(entry)} over {letter} = {over}: "
   )
-  text += entry["verdict"]
+  text += _growth_text(entry, letter)
   if entry["edge"]:
     text += "; some n are upper bounds"
   if entry["restricted"]:
@@ -67,8 +67,15 @@ def _growth(entry: dict, letter: str, axes: Sequence[str]) -> str:
     each = ", ".join(
       "{:.2f} from {:g} to {:g}".format(own["c"], *own["over"]) for own in entry["local"]
     )
-    p = entry["straight"]
-    text += f"; c is {each}" + (f" (a straight line: p = {p:.2g})" if p else "")
+    text += f"; c is {each}"
+  if entry["laws"]:
+    own = entry["laws"]
+    likelier = "logarithm" if own["advantage"] > 0 else "power"
+    text += (
+      f"; a power: p = {own['p_power']:.2g}; n = {own['a']:,.0f} + {own['b']:,.0f} log "
+      f"{letter}: p = {own['p_logarithm']:.2g}; the log-likelihood of the {likelier} is "
+      f"higher by {abs(own['advantage']):.2f}"
+    )
   if axes == ["learning_rate"] and len(entry["at_settings"]) > 1:
     each = "; ".join(
       f"{own['c']:.2f} at {own['learning_rate']:g}, {letter} = "
@@ -77,6 +84,17 @@ def _growth(entry: dict, letter: str, axes: Sequence[str]) -> str:
     )
     text += f". With one rate for all, c is {each}"
   return text
+
+
+def _growth_text(entry: dict, letter: str) -> str:
+  own = entry["growth"]
+  if own is None or own["low"] is None:
+    return entry["verdict"]
+  first, last = own["over"]
+  return (
+    f"{entry['verdict']}, {own['factor']:.2f} [{own['low']:.2f}, {own['high']:.2f}] "
+    f"times from {letter} = {first:g} to {last:g}"
+  )
 
 
 def _best(entry: dict, axes: Sequence[str]) -> list[str]:

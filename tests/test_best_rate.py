@@ -73,9 +73,14 @@ def test_summary_says_rates_edges_and_bounds():
   assert len(found["cells"]) == 2 * 3 * 3
   assert {c["trials"] for c in found["cells"]} == {2, 6}
   one, two = found["exponents"]
-  assert (one["series"], one["verdict"]) == ("transformer", "nearly independent of N")
+  assert (one["series"], one["verdict"]) == ("transformer", "no growth seen")
+  assert one["growth"]["low"] < 1 < one["growth"]["high"]
   assert (two["series"], two["verdict"]) == ("ffn", "grows")
   assert two["low"] < 1.5 < two["high"]
+  assert two["growth"]["low"] < 8 < two["growth"]["high"]
+  assert two["growth"]["over"] == [4, 16]
+  assert two["laws"]["c"] == pytest.approx(two["c"], rel=1e-6)
+  assert two["laws"]["p_logarithm"] < 0.01 < two["laws"]["p_power"]
   # At one rate for all lengths, over those lengths at which all its trials reached.
   assert [own["learning_rate"] for own in one["at_settings"]] == list(RATES)
   assert [own["over"] for own in one["at_settings"]] == [[4, 8, 16]] * 3
@@ -152,7 +157,7 @@ def test_another_axis_stands_where_the_length_does():
   plain = summary_of(own)
   assert [e["mean"] for e in found["best"]] == [e["mean"] for e in plain["best"]]
   assert [e["token_dim"] for e in found["best"]] == [e["length"] for e in plain["best"]]
-  assert found["exponents"][0]["verdict"] == "nearly independent of d"
+  assert found["exponents"][0]["verdict"] == "no growth seen"
   figure = best_figures.best_rates(json.loads(json.dumps(found)))
   assert figure.axes[1].get_xlabel() == "dimension d"
   text = " ".join(str(part) for part in best_rate.STUDY.table(found))
@@ -172,7 +177,7 @@ def test_summary_where_no_rate_reached():
   assert "upper bound: rate at an edge (hollow below)" in labels
   assert "at the published rate 0.001" in labels
   shown = best_rate.STUDY.table(found)
-  assert any("nearly independent" in str(part) for part in shown)
+  assert any("no growth seen" in str(part) for part in shown)
 
 
 def test_figure_where_no_rate_reached_anywhere():
@@ -246,20 +251,26 @@ def test_table_marks_bounds_and_coarse_means():
   assert shown[-1] == "0 of 1 settings"
   growth = {
     "series": "gru", "c": 1.234, "low": 1.0, "high": 1.5, "over": [4, 8, 16],
-    "verdict": "grows", "straight": 0.012, "coarse": True, "edge": True,
-    "restricted": True,
+    "verdict": "grows", "coarse": True, "edge": True, "restricted": True,
+    "growth": {"factor": 5.5, "low": 4.0, "high": 8.0, "over": [4.0, 16.0]},
+    "laws": {"a": -10.0, "b": 1234.5, "scale": 1.0, "c": 1.2, "advantage": -0.5,
+             "p_logarithm": 0.001, "p_power": 0.3},
     "local": [{"c": 1.0, "over": [4, 8]}, {"c": 1.5, "over": [8, 16]}],
     "at_settings": [
       {"learning_rate": 0.001, "c": 1.9, "over": [4, 8, 16]},
       {"learning_rate": 0.01, "c": 1.2, "over": [4, 8]},
     ],
   }  # fmt: skip
-  assert best_tables._growth(growth, "N", axes) == (
-    "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows; some n are "
-    "upper bounds; some n are lower bounds; c is 1.00 from 4 to 8, 1.50 from 8 to 16 "
-    "(a straight line: p = 0.012). With one rate for all, c is 1.90 at 0.001, N = 4 to "
-    "16; 1.20 at 0.01, N = 4 to 8"
+  said = best_tables._growth(growth, "N", axes)
+  assert said == (
+    "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows, 5.50 [4.00, "
+    "8.00] times from N = 4 to 16; some n are upper bounds; some n are lower bounds; c "
+    "is 1.00 from 4 to 8, 1.50 from 8 to 16; a power: p = 0.3; n = -10 + 1,234 log N: "
+    "p = 0.001; the log-likelihood of the power is higher by 0.50. With one rate for all, c "
+    "is 1.90 at 0.001, N = 4 to 16; 1.20 at 0.01, N = 4 to 8"
   )
+  unknown = {**growth, "growth": None, "laws": None, "verdict": "not settled"}
+  assert ": not settled; some n are" in best_tables._growth(unknown, "N", axes)
 
 
 def test_coarse_is_of_what_is_recorded():
@@ -279,9 +290,10 @@ def test_preset_says_what_it_is():
 
 
 def test_verdicts():
-  assert verdict(-0.1, 0.4) == "nearly independent of N"
-  assert verdict(0.6, 2.0) == "grows"
-  assert verdict(0.4, 0.6) == verdict(np.nan, np.nan) == "not settled"
+  assert verdict(1.1, 2.0) == "grows"
+  assert verdict(0.5, 0.9) == "falls"
+  assert verdict(0.9, 1.1) == "no growth seen"
+  assert verdict(np.nan, np.nan) == "not settled"
 
 
 def test_pilots_choose_the_rates_to_go_on_with():

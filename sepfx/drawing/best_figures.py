@@ -17,11 +17,16 @@ from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.specifications import canonical
 from sepfx.statistics import error_names
 from sepfx.statistics.levels import Level
-from sepfx.statistics.series import label_of
+from sepfx.statistics.series import label_of, letter_of
 from sepfx.statistics.summary import at_level
 
 # What all architectures are trained with in the publication.
 PUBLISHED: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 64}
+# Laws of n, and their lines.
+_LAWS: Mapping[str, Any] = {
+  "n = a + b log {}": (0, (1, 1.5)),
+  "n = a {}^c": (0, (4, 2)),
+}
 _INFORMATION: Mapping[str, Any] = {"color": "black", "linestyle": ":", "marker": "."}
 
 
@@ -77,6 +82,9 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       draw_arrows(figure, upper, x, n, AT_MOST, style["color"], points=-18)
       published = [c for c in cells if c["series"] == name and _is_published(c, chosen)]
       _draw_faintly(figure, upper, published, against, shift, style)
+      for entry in at_level(summary["exponents"], level):
+        if entry["series"] == name and entry.get("laws"):
+          _draw_laws(upper, entry, shift, style)
       for axis, of, height in zip(lower, chosen, scales, strict=True):
         _draw_chosen(axis, own, of, height, against, shift, style)
     for axis in (upper, *lower):
@@ -119,6 +127,17 @@ def _leave_room(axis) -> None:
   low, high = axis.get_ylim()
   wider = max(1.0, (10 / (high / low)) ** 0.5)  # a factor of ten at least
   axis.set_ylim(low / wider, high * wider)
+
+
+def _draw_laws(axis, entry, shift, style) -> None:
+  """The logarithm and the power that fit the trials best, over their lengths."""
+  laws, over = entry["laws"], entry["over"]
+  x = np.geomspace(over[0], over[-1], 100)
+  curves = (laws["a"] + laws["b"] * np.log(x), laws["scale"] * x ** laws["c"])
+  for n, dashes in zip(curves, _LAWS.values(), strict=True):
+    axis.plot(
+      shift(x), n, color=style["color"], linestyle=dashes, linewidth=points(1), alpha=0.7
+    )
 
 
 def _draw_faintly(figure, axis, cells, against, shift, style) -> None:
@@ -175,6 +194,11 @@ def _legend(styles, summary) -> list[matplotlib.lines.Line2D]:
     texts = {"learning_rate": "rate", "batch_size": "batch size"}
     named = " and ".join(f"{texts[axis]} {PUBLISHED[axis]:g}" for axis in chosen)
     handles.append(handle_of(f"at the published {named}", alpha=0.3, linewidth=1))
+  if any(entry.get("laws") for entry in summary["exponents"]):
+    letter = letter_of(summary["against"])
+    for text, dashes in _LAWS.items():
+      label = text.format(letter)
+      handles.append(handle_of(label, alpha=0.7, linestyle=dashes, linewidth=1))
   needed = [e["information"] for e in summary["best"] if e["information"]]
   if summary["against"] != "length" and needed:
     ends = dict.fromkeys(f"{own:.2g}" for own in (min(needed), max(needed)))

@@ -20,14 +20,12 @@ from sepfx.statistics.passages import (
   bounds_of,
   cell_means,
 )
-from sepfx.statistics.scaling import fit_exponent, local_exponents, straightness
-from sepfx.statistics.series import letter_of, series
+from sepfx.statistics.scaling import fit_exponent, growth, laws, local_exponents
+from sepfx.statistics.series import series
 from sepfx.statistics.summary import at_level, json_values, of_level
 
 # Repetitions of the bootstrap, and the seed of its numbers.
 _REPETITIONS, _SEED = 1000, 0
-# What n ~ N^c is called whose c lies below, or above this.
-BORDER = 0.5
 # What is said of the median.
 _MEDIAN = ("median", "median_low", "median_high", "slow")
 # What may be said of an n at the best rate.
@@ -71,10 +69,11 @@ def summarise_best(
     `exponents`: c of n ~ N^c over the trials at the best settings, but for those that are
     known as at most the first check; `at_settings`, c at each setting over those lengths
     at which all its trials reached, which is too small where n grows beyond the budget;
-    and the verdict that follows from its interval; `straight`, the p-value of a straight
-    line against means of any values; `local`, c from each length to the next; and
-    `coarse`, `edge` and `restricted` where some n that it was fitted over is so. All
-    intervals have the level `confidence`.
+    `growth`, how many times as large n is at the last length as at the first
+    (`scaling.Growth`), and the verdict that follows from its interval; `laws`, a
+    logarithm beside a power (`scaling.Laws`), None for fewer than three lengths;
+    `local`, c from each length to the next; and `coarse`, `edge` and `restricted` where
+    some n that it was fitted over is so. All intervals have the level `confidence`.
   """
   names = series(records, (against, *axes))
   cells, best, exponents = [], [], []
@@ -124,11 +123,13 @@ def summarise_best(
   }
 
 
-def verdict(low: float, high: float, letter: str = "N") -> str:
-  """What an exponent's interval says of the growth of n with N, or another quantity."""
-  if high < BORDER:
-    return f"nearly independent of {letter}"
-  return "grows" if low > BORDER else "not settled"
+def verdict(low: float, high: float) -> str:
+  """What the interval of a factor says: whether n grows from the first to the last."""
+  if low > 1:
+    return "grows"
+  if high < 1:
+    return "falls"
+  return "no growth seen" if low <= 1 <= high else "not settled"
 
 
 def _means(
@@ -170,10 +171,12 @@ def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] |
   if found is None:
     return None
   local = local_exponents(x, bounds, reached)
+  ends, both = growth(x, bounds, reached), laws(x, bounds)
   return {
     **json_values(found._asdict()),
-    "verdict": verdict(found.low, found.high, letter_of(against)),
-    "straight": json_values({"p": straightness(x, bounds)})["p"],
+    "verdict": verdict(ends.low, ends.high) if ends else "not settled",
+    "growth": json_values(ends._asdict()) if ends else None,
+    "laws": json_values(both._asdict()) if both else None,
     "local": [json_values(each._asdict()) for each in local],
   }
 

@@ -1,4 +1,4 @@
-"""The exponent c of n ~ x^c, and ratios of n, from bounds of first passages."""
+"""The exponent c of n ~ x^c, other laws, and ratios of n, from first passages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from jaxtyping import Bool, Int, Real
 from sepfx.statistics.bounded import (
   CONFIDENCE,
   Bounds,
+  Fit,
   coefficient_interval,
   contrasts,
   fit,
 )
 from sepfx.statistics.passages import padded, spreads_differ
+
+# Growth factors that a logarithm is tried with at once, and how often around the best.
+_FACTORS, _REFINEMENTS = 41, 5
 
 
 class Exponent(NamedTuple):
@@ -105,15 +109,125 @@ def straightness(x: Real[np.ndarray, " k"], bounds: Bounds) -> float:
   Returns:
     NaN for fewer than three values of x, or too few trials to tell of a spread.
   """
+  return _against_means(_power(x, bounds).value, x, bounds)
+
+
+def _power(x: np.ndarray, bounds: Bounds) -> Fit:
+  return fit(bounds, np.stack([np.ones(len(x)), np.log(x)], axis=-1))
+
+
+def _against_means(value: float | np.ndarray, x: np.ndarray, bounds: Bounds) -> float:
+  """The p-value of a law of two coefficients and this log-likelihood."""
   places, which = np.unique(x, return_inverse=True)
   N, K = int(np.sum(bounds.informative)), len(places)
   if K < 3 or N <= K:
     return float("nan")
-  line = fit(bounds, np.stack([np.ones(len(x)), np.log(x)], axis=-1))
   means = fit(bounds, np.eye(K)[which])
-  ratio = np.maximum(2 * (means.value - line.value), 0.0)
+  ratio = np.maximum(2 * (means.value - value), 0.0)
   statistic = np.expm1(ratio / N) * (N - K) / (K - 2)
   return float(scipy.stats.f.sf(statistic, K - 2, N - K))
+
+
+class Laws(NamedTuple):
+  """n = a + b log x beside n = scale x^c, both of the geometric mean of n.
+
+  Attributes:
+    a, b: of the logarithm, the likeliest.
+    scale, c: of the power, the likeliest.
+    advantage: log-likelihood of the logarithm less that of the power. Both have as many
+      coefficients.
+    p_logarithm, p_power: p-values of either against means of any values at each x
+      (`straightness`): where one is small, n does not follow that law.
+  """
+
+  a: float
+  b: float
+  scale: float
+  c: float
+  advantage: float
+  p_logarithm: float
+  p_power: float
+
+
+def laws(x: Real[np.ndarray, " k"], bounds: Bounds) -> Laws | None:
+  """Fits a logarithm and a power to log n, with normal noise of one spread.
+
+  Args:
+    x: positive.
+    bounds: of log n.
+
+  Returns:
+    None where `straightness` says nothing.
+  """
+  power = _power(x, bounds)
+  p_power = _against_means(power.value, x, bounds)
+  if np.isnan(p_power):
+    return None
+  log_x = np.log(x)
+  share = (log_x - log_x.min()) / (log_x.max() - log_x.min())
+  ones = np.ones((len(x), 1))
+
+  def fits(log_factor: np.ndarray) -> Fit:
+    """By the log of n at the largest x over n at the smallest."""
+    shape = np.log1p(np.expm1(log_factor)[:, None] * share)
+    return fit(bounds.shifted(shape), ones)
+
+  # The likelihood has one maximum, not far from where the power has it.
+  centre, width = power.coefficients[1] * np.ptp(log_x), 3.0
+  for _ in range(_REFINEMENTS):
+    tried = centre + np.linspace(-width, width, _FACTORS)
+    centre = tried[np.argmax(fits(tried).value)]
+    width *= 4 / _FACTORS
+  best = fits(np.array([centre]))
+  first = float(np.exp(best.coefficients[0, 0]))
+  b = first * float(np.expm1(centre)) / float(np.ptp(log_x))
+  value = float(best.value[0])
+  intercept, c = power.coefficients
+  return Laws(
+    a=first - b * float(log_x.min()),
+    b=b,
+    scale=float(np.exp(intercept)),
+    c=float(c),
+    advantage=value - float(power.value),
+    p_logarithm=_against_means(value, x, bounds),
+    p_power=p_power,
+  )
+
+
+class Growth(NamedTuple):
+  """How many times as large n is at the largest x as at the smallest.
+
+  Attributes:
+    factor: of geometric means, from the trials at these two alone.
+    low, high: its 95% interval; NaN where too few trials reached.
+    over: the two values of x.
+  """
+
+  factor: float
+  low: float
+  high: float
+  over: tuple[float, float]
+
+
+def growth(
+  x: Real[np.ndarray, " k"], bounds: Bounds, reached: Bool[np.ndarray, " k"]
+) -> Growth | None:
+  """Compares the ends, whatever law n follows between them.
+
+  Args:
+    x, bounds, reached: as `fit_exponent` takes them.
+
+  Returns:
+    None where there is no exponent between the two.
+  """
+  ends = float(np.min(x)), float(np.max(x))
+  at = np.isin(x, ends)
+  found = fit_exponent(x[at], Bounds(*(side[at] for side in bounds)), reached[at])
+  if found is None:
+    return None
+  span = np.log(ends[1] / ends[0])
+  factor, low, high = (float(np.exp(span * c)) for c in found[:3])
+  return Growth(factor, low, high, ends)
 
 
 def slope(

@@ -10,8 +10,9 @@ import numpy as np
 
 from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import inches, points, styles_of, wrap
-from sepfx.statistics.best_summary import BORDER
 
+# What n ~ N^c is called whose c lies below, or above this.
+BORDER = 0.5
 # Height of a row whose name has one line, of a further line, and of what a panel has
 # beside its rows, in inches at type of 10 points.
 _ROW_INCHES, _LINE_INCHES, _PANEL_INCHES = 0.2, 0.14, 0.3

@@ -26,11 +26,10 @@ from sepfx.commands.report import Report, given, leave
 from sepfx.errors import InvalidSetting, require
 from sepfx.records import digests
 from sepfx.records.config import CONFIG, read_config
-from sepfx.statistics.best_summary import verdict
 from sepfx.statistics.levels import Level
 from sepfx.statistics.summary import LEAST_PLACES
 
-from .figure import draw_exponents
+from .figure import BORDER, draw_exponents
 
 flags.DEFINE_list("runs", [], "Directories of runs that have a summary.json.")
 FLAGS = flags.FLAGS
@@ -128,6 +127,13 @@ def _recorded(directory: pathlib.Path) -> set[str]:
   return tasks
 
 
+def _direction(low: float, high: float) -> str:
+  """Which of the theorems' two kinds of growth an exponent's interval is of."""
+  if high < BORDER:
+    return _INDEPENDENT
+  return _GROWS if low > BORDER else "not settled"
+
+
 def _row(
   path: str,
   task: str,
@@ -139,7 +145,7 @@ def _row(
   expected, theorem = _THEOREMS[task, column]
   fraction = entry["fraction"]
   known = entry["low"] is not None
-  found = verdict(entry["low"], entry["high"]) if known else "not settled"
+  found = _direction(entry["low"], entry["high"]) if known else "not settled"
   both = set().union(*bounds.values())
   bound = both.pop() if len(both) == 1 else "about" if both else ""
   marks = [words for mark, words in _MARKS.items() if entry.get(mark) or mark in bounds]
