@@ -266,8 +266,8 @@ def test_table_marks_bounds_and_coarse_means():
     "gru: n ~ N^c, c = 1.23 [1.00, 1.50] coarse over N = 4, 8, 16: grows, 5.50 [4.00, "
     "8.00] times from N = 4 to 16; some n are upper bounds; some n are lower bounds; c "
     "is 1.00 from 4 to 8, 1.50 from 8 to 16; a power: p = 0.3; n = -10 + 1,234 log N: "
-    "p = 0.001; the log-likelihood of the power is higher by 0.50. With one rate for all, "
-    "c is 1.90 at 0.001, N = 4 to 16; 1.20 at 0.01, N = 4 to 8"
+    "p = 0.001; the log-likelihood of the power is higher by 0.50. With one rate for "
+    "all, c is 1.90 at 0.001, N = 4 to 16; 1.20 at 0.01, N = 4 to 8"
   )
   unknown = {**growth, "growth": None, "laws": None, "verdict": "not settled"}
   assert ": not settled; some n are" in best_tables._growth(unknown, "N", axes)
