@@ -101,7 +101,7 @@ class Pilots:
 
   @property
   def num_trials(self) -> int:
-    """How many there will be: those of all cells until it is known which are given up."""
+    """How many there will be: of all that may be tried until some are given up."""
     return sum(search.num_trials for search in self._searches)
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
@@ -117,7 +117,9 @@ class _Piloted:
     self._factor = FACTOR if len(axes) == 1 else NEAR
     self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
     self._ended = False
-    self.num_trials = num_trials * len(cells)
+    several = len({_size(setting) for setting in self._settings}) > 1
+    most = MOST_PILOTS // PILOTS if several else len(cells)
+    self.num_trials = num_trials * min(most, len(cells))
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
     if self._ended:
