@@ -401,3 +401,20 @@ def test_training_is_shown_where_most_trials_failed_and_where_most_succeeded(
   ]
   figure = drawn(as_records(rows), "a", 50)
   assert titles(figure)[2:] == [f"a, T = 50, m = {size}" for size in shown]
+
+
+@pytest.mark.parametrize(("spike", "top"), [(400.0, 1.1), (2.0, None)])
+def test_a_trial_that_jumps_flattens_no_other(spike, top):
+  """A check in hundreds is cut off; what is no more than a few times as large is not."""
+  rows = [("and", "a", 50, 20, k, 0.9, 500, "censored") for k in range(4)]
+  records = as_records(rows)
+  dtype = [("steps", int), ("test_error", float), ("train_error", float)]
+  curves = {}
+  for k, name in enumerate(records.names(model="a")):
+    own = np.zeros(100, dtype)
+    own["steps"], own["test_error"], own["train_error"] = np.arange(100), 1.0, 0.5
+    own["test_error"][50] = spike if k == 0 else 1.0
+    curves[name] = own
+  records = dataclasses.replace(records, all_curves=curves)
+  axis = success_figures.success(records, summarise_success(records, {})).axes[2]
+  assert axis.get_ylim()[1] == pytest.approx(top or 2.075, rel=0.02)

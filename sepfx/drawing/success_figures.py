@@ -27,6 +27,8 @@ _MAX_COLUMNS = 3
 _WIDE = 20
 # Factor in T between the marks of two models, which would hide one another.
 _APART = 1.08
+# Share of a panel's errors that it shows, where the largest is so many times as large.
+_SHOWN, _JUMP = 0.99, 5
 # Fields of curves, and their lines: of one model, and so of one colour.
 _ERRORS = {"train_error": ("on the sample", ":"), "test_error": ("held out", "-")}
 # In inches at type of 10 points: a line of a note, a letter of small type, what stands
@@ -256,8 +258,9 @@ def _training(
 ) -> None:
   style = styles[cell["series"]]
   own = {column: cell[column] for column in records.coordinates}
+  curves = records.curves(**own)
   # Two of one kind: with loss and error on one axis neither could be read.
-  for k, curve in enumerate(records.curves(**own)):
+  for k, curve in enumerate(curves):
     for field, (label, dashes) in _ERRORS.items():
       axis.plot(
         curve["steps"],
@@ -268,8 +271,14 @@ def _training(
         alpha=0.6,
         label=None if k else label,
       )
+  # A trial that jumps for a check is cut off there: it would flatten all others.
+  values = np.concatenate([curve[field] for curve in curves for field in _ERRORS])
+  most = 1.1 * np.quantile(values[np.isfinite(values)], _SHOWN)
+  top = (
+    most if _JUMP * most < np.max(values, where=np.isfinite(values), initial=0) else None
+  )
   axis.set(
-    xlabel="step", ylabel=error_names.short(error_names.of(records)), ylim=(0, None),
+    xlabel="step", ylabel=error_names.short(error_names.of(records)), ylim=(0, top),
     title=f"{cell['series']}, {letter} = {cell['length']}, m = {cell['sample_size']}",
   )  # fmt: skip
   axis.legend(frameon=False, fontsize="small")
