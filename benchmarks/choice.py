@@ -202,11 +202,11 @@ def with_pilots(trials: Trials, settings: Sequence[Mapping] | None = None) -> Tr
   while pilots := next_pilots(settings, known, budget):
     for each in pilots:
       known[each] = n[each]
-  factor = FACTOR if len(settings[0]) < 2 else NEAR
-  kept = worth_more_trials(known, budget, factor)
+  near = FACTOR if len(settings[0]) < 2 else NEAR
+  kept = worth_more_trials(known, budget, near)
   run = np.repeat(kept, trials.run.shape[1], axis=1)
   run[:, :PILOTS] |= ~np.isnan(known[..., 0])
-  return trials._replace(run=run, reached=trials.reached & run)
+  return trials._replace(run=run, reached=trials.reached & run, near=near)
 
 
 class Found(NamedTuple):

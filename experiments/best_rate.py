@@ -68,16 +68,19 @@ def build(settings: Settings) -> Trial:
 
 
 def check_steps(at_64: int, batch_size: int) -> int:
-  """Steps between two checks, so that n is about as many checks at all batch sizes.
+  """Steps between two checks at a batch size.
 
-  Below 64 the best n is expected to grow like the square root of the batch size
-  (`sepfx.studies.searches.beside_best`), above like the batch size.
+  The best n is expected to grow like the square root of the batch size up to 64
+  (`sepfx.studies.searches.next_pilots`): there it is as many checks at all sizes. Above,
+  checks are as many samples apart as at 64.
 
   Args:
     at_64: those at batches of 64.
     batch_size: at which.
   """
-  ratio = 64 / max(batch_size, 1)  # below 1 it is refused where the trial is made
+  if at_64 < 1 or batch_size < 1:  # refused where the trial is made
+    return at_64
+  ratio = 64 / batch_size
   return max(1, round(at_64 * (math.sqrt(ratio) if ratio > 1 else ratio)))
 
 

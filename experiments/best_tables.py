@@ -98,7 +98,7 @@ def _growth_text(entry: dict, letter: str) -> str:
 
 
 def _best(entry: dict, axes: Sequence[str]) -> list[str]:
-  if entry["reached"] == 0:
+  if entry["trials"] == 0:
     tried = f"0 of {len(entry['tried'])} settings"
     nothing = ["none", *[""] * (len(axes) - 1)]
     return [*nothing, f"> {entry['budget']:,}", "", "", tried]

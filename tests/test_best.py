@@ -217,6 +217,17 @@ def test_given_up_rates_have_their_pilots_alone():
   np.testing.assert_array_equal(kept, [6, 6, 2, 2])
 
 
+def test_settings_of_one_axis_are_given_up_beyond_five_times_and_of_several_beyond_two():
+  trials = drawn(np.random.default_rng(8), np.log([1000, 3000]), 0.05)
+  later = np.arange(6) >= 2
+  run = np.stack([np.ones(6, bool), ~later])
+  trials = trials._replace(run=run, reached=trials.reached & run)
+  assert trials.given_up.tolist() == [False, False]
+  assert trials._replace(near=2.0).given_up.tolist() == [False, True]
+  assert trials._replace(near=2.0).half(0).near == 2.0
+  assert trials._replace(near=2.0).settings(np.array([0])).near == 2.0
+
+
 def test_settings_may_have_checks_of_their_own():
   """Of a smaller batch, say: each n is known between its own two checks."""
   rng = np.random.default_rng(6)

@@ -245,7 +245,7 @@ def test_table_marks_bounds_and_coarse_means():
   two = {**plain, "batch_size": 4, "edge": True, "edges": ["batch_size"]}
   shown = best_tables._best(two, ["batch_size", "learning_rate"])
   assert shown[:3] == ["4 (edge)", "0.01", "< 1,234"]
-  nothing = {**plain, "learning_rate": None, "reached": 0}
+  nothing = {**plain, "learning_rate": None, "trials": 0}
   shown = best_tables._best(nothing, axes)
   assert shown[:2] == ["none", "> 12,800"]
   assert shown[-1] == "0 of 1 settings"

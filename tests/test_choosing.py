@@ -18,7 +18,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.statistics.best_summary import summarise_best
 from sepfx.statistics.levels import Level
 from sepfx.statistics.passages import Checks
-from sepfx.studies import merging
+from sepfx.studies import beside, merging
 from sepfx.studies.searches import MOST_PILOTS, next_pilots
 from sepfx.studies.settings import from_stored
 
@@ -87,10 +87,18 @@ def test_the_best_at_each_threshold_is_sought():
   assert np.sum(~np.isnan(known[..., 0])) <= MOST_PILOTS
 
 
-def test_nothing_is_sought_around_settings_that_none_reached():
+def test_other_sizes_are_tried_where_none_reached():
+  """Smaller ones first, all rates of each, as far as the pilot trials go."""
   order, known = searched(GRID, np.full(len(GRID), 1e6), budget=1000)
-  assert len(order) == 1
-  assert np.sum(~np.isnan(known)) == 7
+  assert [{GRID[k]["batch_size"] for k, _ in each} for each in order] == [
+    {64}, {16}, {4}, {1}, {256}
+  ]  # fmt: skip
+  assert np.sum(~np.isnan(known)) == MOST_PILOTS
+  # What is reached at a smaller size alone is found, and then what is around it.
+  n = 1000 * np.exp(Plane(4, 1e-2).gaps(GRID))
+  _, known = searched(GRID, n, budget=2000)
+  assert np.min(n[[own["batch_size"] == 64 for own in GRID]]) > 2000
+  assert not np.any(np.isnan(known[np.argmin(n)]))
 
 
 def test_one_pilot_trial_of_each_is_enough():
@@ -128,6 +136,9 @@ def test_checks_follow_the_batch_size():
 
   assert steps("--choose=learning_rate,batch_size") == [8, 2]
   assert steps() == [2, 2]  # batch sizes are series of their own
+  for every in ("0", "-3"):
+    with pytest.raises(InvalidSetting, match=f"check_every: got {every}"):
+      steps("--choose=learning_rate,batch_size", f"--check_every={every}")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +241,76 @@ def test_edges_are_of_what_was_tried_beside_the_best():
   settings += [(4, 1e-3), (1, 1e-3)]
   found = summary_of(recorded(n_of, settings))
   assert {tuple(entry["edges"]) for entry in found["best"]} == {()}
+
+
+def test_a_best_whose_rate_was_tried_alone_is_at_an_edge():
+  def n_of(length, size, rate):
+    return 1000 * length * (1 if (size, rate) == (4, 3e-3) else 3)
+
+  settings = [(4, 3e-3), (1, 1e-3), (1, 1e-2), (16, 1e-3), (16, 1e-2)]
+  found = summary_of(recorded(n_of, settings))
+  assert {tuple(entry["edges"]) for entry in found["best"]} == {("learning_rate",)}
+
+
+def of_sizes(rows, budgets):
+  """A summary of rows (batch size, trial, n or None), of budgets and checks by size."""
+  kinds = {"task": str, "model": str, "length": int, "batch_size": int,
+           "learning_rate": float, "trial": int, "threshold": float, "samples": int,
+           "outcome": str}  # fmt: skip
+  made = [
+    ("qstr", "ffn", 4, size, 1e-2, trial, 0.5, n or budgets[size],
+     "reached" if n else "censored")
+    for size, trial, n in rows
+  ]  # fmt: skip
+  coordinates = ("task", "model", "length", "batch_size", "learning_rate")
+  records = Records(table(made, kinds), coordinates, {})
+  sizes = records.table["batch_size"]
+  step = sizes.astype(float)
+  budget = np.array([budgets[size] for size in sizes.tolist()], float)
+  checks = Checks(step, step * 10, budget)
+  risk = np.full(len(sizes), 0.9)
+  return summarise_best(records, [Level(0.5)], checks, risk, axes=AXES)
+
+
+def test_a_setting_that_reached_nowhere_is_not_the_best_for_its_smaller_budget():
+  """Budgets are whole numbers of checks, and differ by that between batch sizes."""
+  rows = [(16, k, 47_840 + 16 * k) for k in range(10)] + [
+    (64, k, None) for k in range(10)
+  ]
+  (entry,) = of_sizes(rows, {16: 48_000, 64: 44_800})["best"]
+  # Within 44,800 prompts neither reached: nothing can be said.
+  assert (entry["trials"], entry["batch_size"], entry["mean"]) == (0, None, 44_800)
+  rows = [(16, k, 44_640 + 16 * k) for k in range(10)] + rows[10:]
+  (entry,) = of_sizes(rows, {16: 48_000, 64: 44_800})["best"]
+  assert (entry["batch_size"], entry["reached"]) == (16, 10)
+
+
+def test_settings_of_one_pilot_trial_and_checks_of_their_own():
+  """A setting that one trial gave up is no best and spoils no spread."""
+  near = [(4, k, 2000 + 40 * k) for k in range(10)]
+  rows = [*near, (16, 0, 14_400), (64, 0, None)]
+  (entry,) = of_sizes(rows, {4: 50_000, 16: 49_920, 64: 49_920})["best"]
+  assert (entry["batch_size"], entry["trials"], entry["resolution"]) == (4, 10, 40)
+  assert [own["chosen"] for own in entry["tried"]] == [1, 0, 0]
+  (alone,) = of_sizes(near, {4: 49_920})["best"]
+  assert (entry["mean"], entry["low"]) == (alone["mean"], alone["low"])
+  assert entry["edges"] == ["batch_size"]
+  assert alone["edges"] == []
+
+
+def test_parts_of_other_batch_sizes_have_one_budget():
+  parts = []
+  for size, budget in ((4, 10_000), (64, 20_000)):
+    chosen = best_rate.STUDY.chosen(
+      ["--models=ffn", "--lengths=4", f"--batch_size={size}", f"--max_samples={budget}"]
+    )
+    cells = best_rate.STUDY.cells(chosen)
+    parts.append(beside.Part(Records(np.empty(0), (), {}), cells, chosen))
+  with pytest.raises(
+    InvalidSetting, match="runs with one max_samples for all batch sizes"
+  ):
+    beside.check(parts, ["there"], "length", AXES)
+  beside.check(parts, ["there"], "length", ("learning_rate",))
 
 
 def test_figure_has_a_panel_for_each_axis():

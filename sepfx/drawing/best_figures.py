@@ -174,7 +174,7 @@ def _is_published(cell: Mapping, chosen: Sequence[str]) -> bool:
 
 
 def _draw_chosen(axis, entries, of, height, against, shift, style) -> None:
-  known = [entry for entry in entries if entry[of] is not None]
+  known = [entry for entry in entries if entry["trials"]]
   x, values = shift([e[against] for e in known]), [height(e[of]) for e in known]
   line = {k: style[k] for k in ("color", "linestyle")}
   axis.plot(x, values, **line, linewidth=points(1))

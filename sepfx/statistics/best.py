@@ -74,12 +74,14 @@ class Trials(NamedTuple):
     reached: whether it was.
     run: which trials were run.
     checks: at which checks, of each setting, [K 1].
+    near: times the least mean n within which a pilot trial earned others.
   """
 
   samples: np.ndarray
   reached: np.ndarray
   run: np.ndarray
   checks: Checks
+  near: float = FACTOR
 
   @property
   def bounds(self) -> Bounds:
@@ -89,14 +91,11 @@ class Trials(NamedTuple):
 
   @property
   def given_up(self) -> Bool[np.ndarray, " K"]:
-    """Settings that have their pilot trials alone, because of these.
-
-    They came less near the best than any search goes on with.
-    """
+    """Settings that have their pilot trials alone, because of these."""
     count = np.sum(self.run, axis=-1)
-    met = self.reached & self.run
-    pilots = np.where(met, self.samples, np.inf)[:, :PILOTS]
-    kept = worth_more_trials(pilots, self.checks.budget, NEAR)
+    n = np.where(self.reached, self.samples, np.inf)
+    pilots = np.where(self.run, n, np.nan)[:, :PILOTS]
+    kept = worth_more_trials(pilots, self.checks.budget, self.near)
     return (count <= PILOTS) & (np.max(count) > PILOTS) & ~kept
 
   @property
@@ -116,14 +115,26 @@ class Trials(NamedTuple):
     samples, reached, run = (
       own[..., chosen, :] for own in (self.samples, self.reached, self.run)
     )
-    return Trials(samples, reached, run, self.checks.at(chosen))
+    return Trials(samples, reached, run, self.checks.at(chosen), self.near)
+
+  def within_one_budget(self) -> Trials:
+    """The trials as they would be within the least budget of all settings.
+
+    Budgets are whole numbers of checks, so that they differ between batch sizes. Else a
+    setting that reached nowhere could have the least mean of min(n, budget).
+    """
+    budget = np.full_like(self.checks.budget, np.min(self.checks.budget))
+    reached = self.reached & (self.samples <= budget)
+    samples = np.where(reached, self.samples, np.where(self.run, budget, self.samples))
+    checks = self.checks._replace(budget=budget)
+    return self._replace(samples=samples, reached=reached, checks=checks)
 
   def half(self, k: int) -> Trials:
     """Every other trial, from trial k on."""
     samples, reached, run = (
       own[..., k::2] for own in (self.samples, self.reached, self.run)
     )
-    return Trials(samples, reached, run, self.checks)
+    return Trials(samples, reached, run, self.checks, self.near)
 
 
 class Best(NamedTuple):
@@ -231,7 +242,7 @@ def repeated(
   run = np.broadcast_to(trials.run, samples.shape)
   log_budget = np.log(budget[:, 0])
   truth = np.exp(log_restricted_mean(found.log, found.spread, log_budget))
-  return Trials(samples, reached & run, run, trials.checks), truth
+  return trials._replace(samples=samples, reached=reached & run, run=run), truth
 
 
 def _correlation(trials: Trials, log: np.ndarray, spread: np.ndarray) -> float:
@@ -304,6 +315,7 @@ def laid_out(
   setting: Int[np.ndarray, " n"],
   trial: Int[np.ndarray, " n"],
   checks: Checks,
+  near: float = FACTOR,
 ) -> Trials:
   """Lays first passages out as [K m], by the number of their setting and their index.
 
@@ -312,6 +324,7 @@ def laid_out(
       of one setting have the same checks.
     setting: 0, ..., K - 1 of each.
     trial: its index, from 0.
+    near: as `Trials` has it.
   """
   shape = (int(setting.max()) + 1, int(trial.max()) + 1)
   table, met = np.ones(shape), np.zeros(shape, bool)
@@ -319,4 +332,5 @@ def laid_out(
   table[setting, trial], met[setting, trial] = samples, reached
   run[setting, trial] = True
   _, first = np.unique(setting, return_index=True)
-  return Trials(table, met, run, Checks(*(own[first, None] for own in checks)))
+  own_checks = Checks(*(own[first, None] for own in checks))
+  return Trials(table, met, run, own_checks, near)

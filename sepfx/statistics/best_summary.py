@@ -9,7 +9,7 @@ import numpy as np
 
 from sepfx.ensembles import Records
 from sepfx.statistics import error_names
-from sepfx.statistics.best import Best, Trials, best_of, laid_out
+from sepfx.statistics.best import FACTOR, NEAR, Best, Trials, best_of, laid_out
 from sepfx.statistics.bounded import CONFIDENCE, Bounds
 from sepfx.statistics.levels import Level
 from sepfx.statistics.medians import median_of
@@ -51,18 +51,17 @@ def summarise_best(
     against: the numeric column in place of the length N, if it is another one.
     unknowns: numbers that are to be learned for each label of a prompt, [rows]; NaN where
       that is not known, None where it is known of none.
-
     axes: of whose values the best are chosen.
 
   Returns:
     JSON values. `cells`: for each level, series, length and setting what
     `passages.Mean` has. `best`: for each level, series and length the best value of each
-    axis with what `best.Best` has, where `chosen` is by the settings' names; the values
-    are None where no trial of any setting reached, and then `mean` is the budget.
-    `tried`: how many settings; `median`, `median_low`, `median_high` and `slow`: of the
-    best one's trials, what `medians.Median` says. `edges`: the axes along which the best
-    is the smallest or the largest value tried, so that one beyond it may need fewer
-    samples, and `edge` whether there is any (`_edges`).
+    axis with what `best.Best` has of it; `tried`, all settings, each with how often the
+    bootstrap chose it; `median`, `median_low`, `median_high` and `slow` of the best
+    one's trials, what `medians.Median` says. Where nothing can be chosen, as where no
+    trial reached, `trials` is 0, the values are None, and `mean` is the budget. `edges`:
+    the axes along which the best is the smallest or the largest value tried, so that one
+    beyond it may need fewer samples (`_edges`), and `edge` whether there is any.
     `at_most` is True where all its trials reached at the first check, which is `mean`.
     `information`: prompts that any learner needs on average, None where that is not
     known.
@@ -90,7 +89,9 @@ def summarise_best(
         values, which = np.unique(own[list(axes)], return_inverse=True)
         settings = [dict(zip(axes, value, strict=True)) for value in values.tolist()]
         reached = own["outcome"] == "reached"
-        trials = laid_out(own["samples"], reached, which, own["trial"], own_checks)
+        near = FACTOR if len(axes) == 1 else NEAR
+        trials = laid_out(own["samples"], reached, which, own["trial"], own_checks, near)
+        trials = trials.within_one_budget()
         means = _means(own, own_checks, which, trials.running)
         cells += [
           {**head, **setting, **mean}
@@ -267,6 +268,7 @@ def _edges(settings: Sequence[dict[str, Any]], setting: int) -> list[str]:
     }
     nothing_below = own == 0 or (axis == "batch_size" and own == 1)
     enclosed = (own > min(values) or nothing_below) and own < max(values)
-    if len(values) > 1 and not enclosed:
+    several = len({other[axis] for other in settings}) > 1
+    if several and not enclosed:
       found.append(axis)
   return found

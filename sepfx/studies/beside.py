@@ -89,6 +89,7 @@ def check(
   taken: set[str] = set()
   kinds: dict[str, set[type]] = {}
   checks: dict[str, tuple] = {}
+  limits: dict[str, int] = {}
   for part, own, path in zip(parts, _columns(parts), ["", *paths], strict=True):
     strange = sorted({*own} - {*axes}) if axes else []
     takes = f"runs that differ in {' and '.join(axes)} alone, not in "
@@ -110,6 +111,10 @@ def check(
       takes = "runs with one budget, batch size and number of steps between checks "
       takes += f"for all of {', '.join(chosen_from)} at {where}"
       require(checks.setdefault(where, found) == found, "beside", path, takes)
+      where = _name(each, (*BUDGETS, *chosen_from))
+      takes = f"runs with one max_samples for all batch sizes at {where}"
+      same = limits.setdefault(where, protocol.max_samples) == protocol.max_samples
+      require(same, "beside", path, takes)
     for each in coordinates:
       for name, value in each.items():
         kinds.setdefault(name, set()).add(type(value))

@@ -118,7 +118,7 @@ class _Piloted:
     self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
     self._ended = False
     several = len({_size(setting) for setting in self._settings}) > 1
-    most = MOST_PILOTS // PILOTS if several else len(cells)
+    most = MOST_PILOTS // min(PILOTS, num_trials) if several else len(cells)
     self.num_trials = num_trials * min(most, len(cells))
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
@@ -155,8 +155,9 @@ def next_pilots(
   setting at the size next to 64; then the second of those that came within `FACTOR` times
   the least; then one of each setting around the best (`_around`), and so on. When nothing
   is left around the best, what is around the next best follows, down to those that need
-  `NEAR` times as much. So it ends where the best is enclosed, or before there would be
-  more than `MOST_PILOTS`.
+  `NEAR` times as much. Where none reached at any threshold, all settings of the next size
+  follow. So it ends where the best is enclosed, or before there would be more than
+  `MOST_PILOTS`.
 
   Args:
     settings: a value of each axis that is chosen from, K of them.
@@ -164,19 +165,20 @@ def next_pilots(
       run.
     budget: of each setting's trials.
   """
-  sizes = {_size(setting) for setting in settings}
+  sizes = sorted({_size(setting) for setting in settings})
   pilots, run = n.shape[1], ~np.isnan(n[..., 0])
   if not np.any(run):
-    first = min(sizes, key=lambda size: abs(math.log(size / START)))
-    at = [k for k, setting in enumerate(settings) if _size(setting) == first]
-    return [(k, i) for k in at for i in range(pilots if len(sizes) == 1 else 1)]
+    first = _of_next_size(settings, [])
+    return [(k, i) for k in first for i in range(pilots if len(sizes) == 1 else 1)]
   if len(sizes) == 1:
     return []
   second = np.any(worth_more_trials(n, budget, FACTOR), axis=1) & ~run[:, -1]
   if np.any(second):
     return [(k, pilots - 1) for k in np.flatnonzero(second).tolist()]
   taken = np.flatnonzero(run[:, 0]).tolist()
-  room = max(0, (MOST_PILOTS - int(np.sum(run))) // pilots)
+  room = max(0, MOST_PILOTS - int(np.sum(run)))
+  if not np.any(np.isfinite(n)):
+    return [(k, 0) for k in _of_next_size(settings, taken)[:room]]
   # On a logarithmic scale one slow trial hides a good setting less.
   typical = np.exp(pilot_means(np.log(n), np.log(budget)))
   chosen: list[int] = []
@@ -185,7 +187,26 @@ def next_pilots(
     good = np.argsort(own)[: int(np.sum(own <= NEAR * np.nanmin(own)))].tolist()
     sets = (_around(settings, k, [*taken, *chosen]) for k in good)
     chosen += next((around for around in sets if around), [])
-  return [(k, 0) for k in chosen[:room]]
+  return [(k, 0) for k in chosen[: room // pilots]]
+
+
+def _of_next_size(
+  settings: Sequence[Mapping[str, Any]], taken: Sequence[int]
+) -> list[int]:
+  """All settings of the batch size next to 64 of which none is taken, smaller ones first.
+
+  Small batches take more steps: what no trial reached at 64 may be reached there.
+  """
+  sizes = {_size(setting) for setting in settings} - {_size(settings[k]) for k in taken}
+  if not sizes:
+    return []
+
+  def place(size: float) -> tuple:
+    distance = abs(math.log(size / START))
+    return (size > START, distance) if taken else (distance, size)
+
+  first = min(sizes, key=place)
+  return [k for k, setting in enumerate(settings) if _size(setting) == first]
 
 
 def _around(

@@ -56,8 +56,9 @@ class ERM:
     run_to_end: take all `max_steps` steps, also when success is certain.
     validation: share of the sample that no gradient is taken on, by which the check is
       chosen that counts: a trial takes all its steps, and succeeds when the test error is
-      below the threshold at the check with the least error on this part. 0 for none:
-      success at any check then, which stops on the test samples.
+      below the threshold at the check with the least error on this part, the first of
+      several. Probes and kept weights are of the last step. 0 for none: success at any
+      check then, which stops on the test samples.
     l2: penalty on the sum of all squared parameters; None for none.
     gradient_penalty: penalty on 2 E |grad f|^2, over samples and the numbers that the
       model outputs for each: the trace of the squared loss's Hessian where that loss is
@@ -128,7 +129,7 @@ class ERM:
   @property
   def num_training(self) -> int:
     """Samples that gradients are taken on: all but the validation part."""
-    part = int(self.validation * self.sample_size)
+    part = int(round(self.validation * self.sample_size, 9))
     return self.sample_size - (max(part, 1) if self.validation else 0)
 
   @property

@@ -10,8 +10,10 @@ from absl.testing import flagsaver
 import sepfx
 from experiments.qstr.fixed_samples import planted, study
 from sepfx.commands import options, program
+from sepfx.ensembles import Records, table
 from sepfx.errors import InvalidSetting
 from sepfx.studies.searches import Adaptive
+from sepfx.studies.study import Run
 from tests.programs import ROOT, check_preset_says_what_it_is, printed
 
 PRESET = ROOT / "experiments/flags/fixed_samples.cfg"
@@ -73,7 +75,9 @@ def test_risk_of_a_rule_is_that_of_fresh_prompts():
 def test_sizes_of_planted_learners_and_bounds():
   # 10 unknowns: a risk below 0.375 takes 7 of them, so two prompts of 4 labels may do
   # if few of them name one token twice; three mostly do.
-  assert planted.planted_size("knows_index", 4, 10, 0.375).size == 3
+  own = planted.planted_size("knows_index", 4, 10, 0.375)
+  assert own.size == 3
+  assert 0 < own.error < 0.2
   assert planted.planted_size("best_rule", 3, 4, 1 / 3, 100).size >= (
     planted.planted_size("knows_index", 3, 4, 1 / 3, 100).size
   )
@@ -89,6 +93,19 @@ def test_trials_of_a_cell():
   assert many.protocol.threshold == pytest.approx(0.5 * (1 - 1 / 3))
   assert many.protocol.validation == 0.25
   assert many.run_to_end
+
+
+def test_other_tasks_have_no_planted_learners():
+  further = ["--sample_sizes=8", "--search=grid", "--sparsity=2"]
+  chosen = study.STUDY.chosen([*SMALL, *further])
+  cells = study.STUDY.cells(chosen)
+  names = ("task", "model", "length", "sample_size", "trial", "risk", "steps", "outcome")
+  kinds = dict(zip(names, (str, str, int, int, int, float, int, str), strict=True))
+  rows = [("qstr", "tests.small:transformer", 3, 8, 0, 1.0, 300, "censored")]
+  records = Records(table(rows, kinds), names[:4], {})
+  run = Run(records, {cell.name: cell for cell in cells}, chosen, "length")
+  summary = study.summarise(run)
+  assert (summary["planted"], summary["floor"]) == ([], [])
 
 
 @pytest.mark.parametrize(

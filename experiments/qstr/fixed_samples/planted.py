@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ class Size(NamedTuple):
 
   Attributes:
     size: the smallest m at which more than half of the trials succeed.
-    error: standard error of it, in samples: 0, since m is small and the chance steep.
+    error: standard error of it, in samples: that of the chance there, over what one
+      sample adds to the chance.
   """
 
   size: int
@@ -109,8 +111,8 @@ def planted_size(
     trials: simulated at each m.
   """
   rng = np.random.default_rng(0)
+  m, before = math.ceil(label_floor(length, token_dim, threshold)) - 1, 0.0
   learn = {"knows_index": knows_index, "best_rule": best_rule}[learner]
-  m = 0
   while True:
     m += 1
     succeeded = 0
@@ -119,8 +121,11 @@ def planted_size(
       u /= np.linalg.norm(u)
       own = risk(*learn(Prompts.drawn(rng, m, u, length)), u)
       succeeded += own < threshold
-    if succeeded > trials / 2:
-      return Size(m, 0.0)
+    chance = succeeded / trials
+    if chance > 0.5:
+      error = np.sqrt(chance * (1 - chance) / trials) / (chance - before)
+      return Size(m, float(error))
+    before = chance
 
 
 def label_floor(length: int, token_dim: int, threshold: float) -> float:

@@ -104,13 +104,14 @@ def check(chosen: Chosen) -> None:
 def summarise(run: study.Run) -> dict[str, Any]:
   """With what planted learners need, and bounds, by length; for 1STR alone."""
   trials = {cell.trial for cell in run.cells.values()}
-  kinds = {
-    (t.task.length, t.task.token_dim, t.protocol.threshold)
-    for t in trials
-    if t.task.indices is independent
-  }
+  kinds = {(t.task.length, t.task.token_dim, t.protocol.threshold) for t in trials}
   lengths = [length for length, *_ in kinds]
-  of_all = all(trial.task.indices is independent for trial in trials)
+  of_all = all(
+    t.task.indices is independent
+    and t.task.sparsity == 1
+    and t.task.link.name == "linear"
+    for t in trials
+  )
   floors, known = {}, []
   for length, d, threshold in sorted(kinds):
     if not of_all or lengths.count(length) > 1:
