@@ -22,8 +22,8 @@ from sepfx.errors import require
 from sepfx.statistics.success_summary import summarise_success
 from sepfx.studies import study, tables
 from sepfx.studies.parts import made_from
-from sepfx.studies.searches import Adaptive
-from sepfx.studies.settings import Chosen, setting
+from sepfx.studies.searches import adaptive, check_search
+from sepfx.studies.settings import setting
 from sepfx.tasks import FUNCTIONS, SparseBoolean, boolean_function
 from sepfx.training import ERM, Trial
 
@@ -90,11 +90,6 @@ def build(settings: Settings) -> Trial:
   )
 
 
-def check(chosen: Chosen) -> None:
-  search, known = chosen.one("search"), ("grid", "adaptive")
-  require(search in known, "search", search, " or ".join(known))
-
-
 def summarise(run: study.Run) -> dict:
   """With the sizes that the learner that tries all subsets needs, by T.
 
@@ -118,12 +113,8 @@ STUDY = study.Study(
   draw=lambda run, summary: success_figures.success(run.records, summary),
   table=tables.successes,
   output_dir="runs/boolean_sample_complexity",
-  search=lambda cells, chosen: (
-    Adaptive(cells, chosen.one("num_trials"))
-    if chosen.one("search") == "adaptive"
-    else None
-  ),
-  check=check,
+  search=adaptive,
+  check=check_search,
 )
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from sepfx import specifications
 from sepfx.ensembles import Cell, trial_name
+from sepfx.errors import require
 from sepfx.statistics import success
 from sepfx.statistics.best import (
   FACTOR,
@@ -23,6 +24,7 @@ from sepfx.statistics.best import (
   worth_more_trials,
 )
 from sepfx.studies.requests import Rows
+from sepfx.studies.settings import Chosen
 
 # Rounds of an adaptive search.
 _ROUNDS = 16
@@ -77,6 +79,22 @@ class Adaptive:
 
 def _reached(rows: Rows) -> bool:
   return all(row["outcome"] == "reached" for row in rows)
+
+
+def adaptive(cells: Sequence[Cell], chosen: Chosen) -> Adaptive | None:
+  """What a setting `search` asks for: `Adaptive`, or all trials.
+
+  For studies with settings `search` and `num_trials`.
+  """
+  if chosen.one("search") == "grid":
+    return None
+  return Adaptive(cells, chosen.one("num_trials"))
+
+
+def check_search(chosen: Chosen) -> None:
+  """Raises `InvalidSetting` for a setting `search` that is none."""
+  search, known = chosen.one("search"), ("grid", "adaptive")
+  require(search in known, "search", search, " or ".join(known))
 
 
 class Pilots:

@@ -22,8 +22,8 @@ from sepfx.statistics.levels import Level
 from sepfx.statistics.success_summary import summarise_success
 from sepfx.studies import study, tables
 from sepfx.studies.parts import made_from, model_from, one_of, optimizer_from
-from sepfx.studies.searches import Adaptive
-from sepfx.studies.settings import Chosen, Common, setting
+from sepfx.studies.searches import adaptive, check_search
+from sepfx.studies.settings import Common, setting
 from sepfx.tasks import QSTR, independent, shared
 from sepfx.tasks.codes import KINDS
 from sepfx.training import ERM, Trial
@@ -96,11 +96,6 @@ def build(settings: Settings) -> Trial:
   return protocol.trial(task, task, model_from(settings, task), settings.model)
 
 
-def check(chosen: Chosen) -> None:
-  search, known = chosen.one("search"), ("grid", "adaptive")
-  require(search in known, "search", search, " or ".join(known))
-
-
 def summarise(run: study.Run) -> dict[str, Any]:
   """With what planted learners need, and bounds, by length; for 1STR alone."""
   trials = {cell.trial for cell in run.cells.values()}
@@ -153,12 +148,8 @@ STUDY = study.Study(
   draw=lambda run, summary: success_figures.success(run.records, summary),
   table=table,
   output_dir="runs/fixed_samples",
-  search=lambda cells, chosen: (
-    Adaptive(cells, chosen.one("num_trials"))
-    if chosen.one("search") == "adaptive"
-    else None
-  ),
-  check=check,
+  search=adaptive,
+  check=check_search,
 )
 
 if __name__ == "__main__":

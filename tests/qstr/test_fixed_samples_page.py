@@ -1,0 +1,96 @@
+"""The table of docs/gallery/fixed_samples.md, made again from the rows beside it."""
+
+import csv
+import functools
+
+import pytest
+
+from experiments.qstr.fixed_samples import planted
+from sepfx.ensembles import Records, table
+from sepfx.statistics.success_summary import summarise_success
+from sepfx.studies.tables import critical_size
+from tests.programs import ROOT
+
+PAGE = ROOT / "docs/gallery/fixed_samples.md"
+ROWS = ROOT / "docs/results/fixed_samples"
+TYPES = {"length": int, "sample_size": int, "trial": int, "steps": int, "risk": float,
+         "learning_rate": float, "weight_decay": float}  # fmt: skip
+NAMES = {"transformer": "Transformer", "ffn": "feedforward"}
+# Parts whose trials an adaptive search chose.
+SEARCHES = ("transformer", "transformer_32", "ffn", "ffn_8")
+
+
+def rows_of(name):
+  with open(ROWS / f"{name}.csv", newline="") as file:
+    columns, *rows = csv.reader(file)
+  kinds = {column: TYPES.get(column, str) for column in columns}
+  typed = [tuple(k(v) for k, v in zip(kinds.values(), row, strict=True)) for row in rows]
+  coordinates = tuple(columns[: columns.index("trial")])
+  own = Records(table(typed, kinds), coordinates, {})
+  return own
+
+
+@functools.cache
+def recomputed():
+  tables = [rows_of(name).table for name in SEARCHES if (ROWS / f"{name}.csv").exists()]
+  kinds = {"task": str, "model": str, "length": int, "sample_size": int, "trial": int,
+           "risk": float, "steps": int, "outcome": str}  # fmt: skip
+  rows = [row for own in tables for row in own.tolist()]
+  whole = Records(table(rows, kinds), ("task", "model", "length", "sample_size"), {})
+  return summarise_success(whole, {}, "N")
+
+
+def lines():
+  found = []
+  for series in dict.fromkeys(own["series"] for own in recomputed()["critical"]):
+    own = [c for c in recomputed()["critical"] if c["series"] == series]
+    for k, critical in enumerate(own):
+      N = critical["length"]
+      threshold = 0.5 * (1 - 1 / N)
+      knows = planted.planted_size("knows_index", N, 10, threshold).size
+      rule = planted.planted_size("best_rule", N, 10, threshold).size if N == 4 else ""
+      any_learner = planted.label_floor(N, 10, threshold)
+      first_layer = planted.first_layer_floor(N, 10, threshold)
+      cells = ["" if k else NAMES[series], N, critical_size(critical, 1, ",.0f"), knows,
+               rule, f"{any_learner:.2g}", f"{first_layer:g}"]  # fmt: skip
+      found.append(f"| {' | '.join(map(str, cells))} |".replace("|  |", "| |"))
+  return found
+
+
+def test_the_table_is_what_the_rows_say():
+  text = PAGE.read_text().splitlines()
+  for line in lines():
+    assert line in text, line
+
+
+def test_growth_is_what_the_rows_say():
+  text = PAGE.read_text()
+  (own,) = (
+    r for r in recomputed()["ratios"]
+    if r["series"] == "transformer" and r["lengths"] == [4, max(t["lengths"][1]
+      for t in recomputed()["ratios"] if t["series"] == "transformer")]
+  )  # fmt: skip
+  assert f"{own['ratio']:.2f} [{own['low']:.2f}, {own['high']:.2f}]" in text
+
+
+@pytest.mark.parametrize(
+  ("name", "setting", "successes"),
+  [
+    ("choice_transformer_100", (100, 3e-2, 1.0), 10),
+    ("choice_transformer_100", (100, 3e-2, 0.1), 9),
+    ("choice_transformer_100", (100, 3e-2, 0.01), 6),
+    ("choice_transformer_79", (79, 3e-2, 0.3), 7),
+    ("choice_transformer_79", (79, 3e-2, 1.0), 4),
+    ("choice_transformer_79", (79, 3e-2, 3.0), 0),
+    ("choice_ffn", (1000, 3e-3, 3.0), 8),
+    ("choice_ffn", (1000, 1e-3, 3.0), 5),
+    ("choice_ffn_794", (794, 1e-2, 3.0), 2),
+    ("choice_ffn_794", (794, 3e-3, 3.0), 1),
+  ],
+)
+def test_choices_are_what_the_rows_say(name, setting, successes):
+  own = rows_of(name).table
+  at = [tuple(r) == setting for r in own[["sample_size", "learning_rate",
+                                          "weight_decay"]].tolist()]  # fmt: skip
+  assert len(own[at]) == 10
+  assert (own[at]["outcome"] == "reached").sum() == successes
