@@ -71,10 +71,11 @@ def _growth(entry: dict, letter: str, axes: Sequence[str]) -> str:
   if entry["laws"]:
     own = entry["laws"]
     likelier = "logarithm" if own["advantage"] > 0 else "power"
+    sign = "-" if own["b"] < 0 else "+"
     text += (
-      f"; a power: p = {own['p_power']:.2g}; n = {own['a']:,.0f} + {own['b']:,.0f} log "
-      f"{letter}: p = {own['p_logarithm']:.2g}; the log-likelihood of the {likelier} is "
-      f"higher by {abs(own['advantage']):.2f}"
+      f"; a power: p = {own['p_power']:.2g}; n = {own['a']:,.0f} {sign} "
+      f"{abs(own['b']):,.0f} log {letter}: p = {own['p_logarithm']:.2g}; the "
+      f"log-likelihood of the {likelier} is higher by {abs(own['advantage']):.2f}"
     )
   if axes == ["learning_rate"] and len(entry["at_settings"]) > 1:
     each = "; ".join(

@@ -188,7 +188,7 @@ def draw_critical(
       axis.plot(fine, scale * fine**c, color=style["color"], linestyle="--")
       difference = growth["log_likelihood"] - growth["power_likelihood"]
       likelier = "line" if difference > 0 else "dashes"
-      logarithm = rf"${a:.0f} + {b:.1f} \log {letter}$ (line)"
+      logarithm = rf"${a:.0f} {'+-'[b < 0]} {abs(b):.1f} \log {letter}$ (line)"
       power = rf"${scale:.0f}\,{letter}^{{{c:.2f}}}$ (dashes)"
       text.append(
         f"{model}: {logarithm}, {power}\n"

@@ -247,8 +247,8 @@ def successes(summary: dict) -> list[Any]:
       likelier = "first" if difference > 0 else "second"
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
       parts.append(
-        f"{name}: m = {a:.1f} + {b:.2f} log {T} or {scale:.1f} {T}^{c:.3f}; the "
-        f"log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
+        f"{name}: m = {a:.1f} {'+-'[b < 0]} {abs(b):.2f} log {T} or {scale:.1f} "
+        f"{T}^{c:.3f}; the log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
       )
   return parts
 

@@ -129,10 +129,10 @@ def test_preset_says_what_it_is():
   check_preset_says_what_it_is(PRESET)
   chosen = study.STUDY.chosen([f"--flagfile={PRESET}"])
   cells = study.STUDY.cells(chosen)
-  assert len(cells) == 3 * 14
+  assert len(cells) == 3 * 10
   search = study.STUDY.search(cells, chosen)
   assert isinstance(search, Adaptive)
-  assert [len(group) for group in search.groups] == [14] * 3
+  assert [len(group) for group in search.groups] == [10] * 3
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ TYPES = {"length": int, "sample_size": int, "trial": int, "steps": int, "risk": 
          "learning_rate": float, "weight_decay": float}  # fmt: skip
 NAMES = {"transformer": "Transformer", "ffn": "feedforward"}
 # Parts whose trials an adaptive search chose.
-SEARCHES = ("transformer", "transformer_32", "ffn", "ffn_8")
+SEARCHES = ("transformer", "transformer_32", "ffn")
 
 
 def rows_of(name):
