@@ -248,7 +248,8 @@ def successes(summary: dict) -> list[Any]:
       (a, b, _), (scale, c, _) = growth["log"], growth["power"]
       parts.append(
         f"{name}: m = {a:.1f} {'+-'[b < 0]} {abs(b):.2f} log {T} or {scale:.1f} "
-        f"{T}^{c:.3f}; the log-likelihood of the {likelier} is higher by {abs(difference):.2f}"
+        f"{T}^{c:.3f}; the log-likelihood of the {likelier} is higher by "
+        f"{abs(difference):.2f}"
       )
   return parts
 
