@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import sepfx
-from sepfx import measure
+from sepfx import measure, precision
 from sepfx.errors import InvalidSetting
 from sepfx.measuring import growth
 from sepfx.records.agreement import contradiction
@@ -53,6 +53,7 @@ def ended(trial, own):
   return state, checks
 
 
+@precision.exact()
 def plain_trial(trial, own):
   """Gradient steps on the first samples alone; (test, validation) errors at checks."""
   protocol = trial.protocol
