@@ -8,9 +8,9 @@ rates, or learning rates and batch sizes. Pilot trials as `sepfx.studies.searche
 them, more of those settings that come near the best. Three lengths, with a true exponent
 of 1. Trials of one index are correlated between settings, as they are where they share
 their keys. Counts how often the intervals of the best setting's mean, of its median and
-of the exponent at the best settings cover, how much smaller the least mean is than the
-true one, how many trials a length takes, and how much larger the true mean of the setting
-that was chosen is than the least one. Takes two hours on one CPU core.
+of the exponent at the best settings cover. Says how much smaller the least mean is than
+the true one, how many trials are run per length, and how much larger the true mean of the
+setting that was chosen is than the least one. Takes a quarter of an hour on one CPU core.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def main(argv: Sequence[str]) -> None:
   table = rich.table.Table(
     "gaps of log n", "spread", "trials", "correlation", "n", "budget / n", "slow",
     "mean covers", "median covers", "exponent covers", "least mean / true",
-    "halves / true", "chosen / least", "trials of a length",
+    "halves / true", "chosen / least", "trials per length",
   )  # fmt: skip
   for setting in SETTINGS:
     rng = np.random.default_rng(0)
