@@ -7,10 +7,11 @@ where some trials are slow, one in ten is three times as slow. Settings are lear
 rates, or learning rates and batch sizes. Pilot trials as `sepfx.studies.searches` chooses
 them, more of those settings that come near the best. Three lengths, with a true exponent
 of 1. Trials of one index are correlated between settings, as they are where they share
-their keys. Counts how often the intervals of the best setting's mean, of its median and
-of the exponent at the best settings cover. Says how much smaller the least mean is than
-the true one, how many trials are run per length, and how much larger the true mean of the
-setting that was chosen is than the least one. Takes a quarter of an hour on one CPU core.
+their keys. Counts how often the intervals of the best setting's mean, of its median, of
+the exponent at the best settings and of the ratio of two such means cover. Says how much
+smaller the least mean is than the true one, how many trials are run per length, and how
+much larger the true mean of the setting that was chosen is than the least one. Takes a
+quarter of an hour on one CPU core.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from sepfx.statistics.best import (
   worth_more_trials,
 )
 from sepfx.statistics.bounded import Bounds
+from sepfx.statistics.intervals import ratio
 from sepfx.statistics.medians import median_of
 from sepfx.statistics.passages import Checks, log_restricted_mean
 from sepfx.statistics.scaling import fit_exponent
@@ -221,6 +223,7 @@ class Found(NamedTuple):
     regret: log of the true mean of the setting chosen over it.
     trials: of each length.
     exponent: whether the exponent's interval has 1.
+    first: the mean at the first length, with its interval.
   """
 
   covered: list[bool]
@@ -230,6 +233,7 @@ class Found(NamedTuple):
   regret: list[float]
   trials: list[int]
   exponent: bool
+  first: tuple[float, float, float]
 
 
 def checks_of(setting: Setting, n: float) -> Checks:
@@ -245,7 +249,7 @@ def checks_of(setting: Setting, n: float) -> Checks:
 
 def sweep(setting: Setting, rng: np.random.Generator, repetitions: int) -> Found:
   """Simulates one sweep; every length is tried again until some trial reached."""
-  found = Found([], [], [], [], [], [], False)
+  found = Found([], [], [], [], [], [], False, (np.nan, np.nan, np.nan))
   lower, upper, reached, lengths = [], [], [], []
   settings, gaps = None, setting.gaps
   if isinstance(gaps, Plane):
@@ -266,6 +270,8 @@ def sweep(setting: Setting, rng: np.random.Generator, repetitions: int) -> Found
     median = median_of(bounds)
     middle = middle_of(float(logs[at]), np.broadcast_to(setting.spread, len(logs))[at],
                        setting.slow)  # fmt: skip
+    if length == LENGTHS[0]:
+      found = found._replace(first=(own.mean, own.low, own.high))
     found.covered.append(bool(own.low <= wanted <= own.high))
     high = np.inf if np.isnan(median.high) else median.high
     covers = median.low <= middle <= high
@@ -293,12 +299,21 @@ def chosen_of(
   return own, 0 if own is None else int(tried[own.setting])
 
 
+def ratios_cover(found: Sequence[Found]) -> float:
+  """How often the ratio of two sweeps' means, which is 1, lies in its interval."""
+  covered = []
+  for one, other in zip(found[::2], found[1::2], strict=False):
+    _, low, high = ratio(one.first, other.first)
+    covered.append(low <= 1 <= high)
+  return float(np.mean(covered))
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   table = rich.table.Table(
     "gaps of log n", "spread", "trials", "correlation", "n", "budget / n", "slow",
-    "mean covers", "median covers", "exponent covers", "least mean / true",
-    "halves / true", "chosen / least", "trials per length",
+    "mean covers", "median covers", "exponent covers", "ratio covers",
+    "least mean / true", "halves / true", "chosen / least", "trials per length",
   )  # fmt: skip
   for setting in SETTINGS:
     rng = np.random.default_rng(0)
@@ -311,6 +326,7 @@ def main(argv: Sequence[str]) -> None:
       f"{np.mean([own.covered for own in found]):.3f}",
       "" if np.all(np.isnan(medians)) else f"{np.nanmean(medians):.3f}",
       f"{np.mean([own.exponent for own in found]):.3f}",
+      f"{ratios_cover(found):.3f}",
       f"{np.exp(np.mean([own.errors for own in found])):.3f}",
       f"{np.nanmean([own.halves for own in found]):.3f}",
       f"{np.exp(np.mean([own.regret for own in found])):.3f}",

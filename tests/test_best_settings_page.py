@@ -1,68 +1,34 @@
 """The tables of docs/gallery/best_settings.md, made again from the rows beside it."""
 
-import csv
-import dataclasses
 import functools
 import json
 import re
-import shlex
 
-import numpy as np
 import pytest
 
-from experiments import best_rate
-from sepfx.ensembles import Records, table
+from docs.paper import estimates, records
+from docs.paper.records import NAMES
 from sepfx.statistics.series import BUDGETS
-from sepfx.studies import beside, study
-from sepfx.studies.beside import Part
-from tests.programs import ROOT, each_model_checked_once
+from tests.programs import each_model_checked_once
 
-PAGE = ROOT / "docs/gallery/best_settings.md"
-ROWS = ROOT / "docs/results/best_settings"
-NAMES = {
-  "transformer": "Transformer", "linear_attention": "linear attention",
-  "deep_transformer": "deep Transformer", "min_gru": "minGRU", "relu_rnn": "ReLU RNN",
-  "lru": "LRU", "gru": "GRU", "lstm": "LSTM", "ffn": "feedforward",
-}  # fmt: skip
-
-
-def commands():
-  """The arguments of each command on the page, by the name of its directory."""
-  found = {}
-  for line in re.findall(r"^    \$F (.*)$", PAGE.read_text(), re.MULTILINE):
-    arguments = shlex.split(line)
-    if not any(own.startswith("--beside") for own in arguments):
-      (output,) = (own for own in arguments if own.startswith("--output_dir="))
-      found[output.rpartition("/")[2]] = [own for own in arguments if own != output]
-  return found
-
-
-def part(name, arguments):
-  """A run as its command made it, with the rows that are kept of it."""
-  preset = ROOT / "experiments/flags/best_settings.cfg"
-  chosen = best_rate.STUDY.chosen([f"--flagfile={preset}", *arguments])
-  cells = best_rate.STUDY.cells(chosen)
-  with open(ROWS / f"{name}.csv", newline="") as file:
-    columns, *rows = csv.reader(file)
-  types = {"learning_rate": float, "threshold": float, "length": int, "batch_size": int,
-           "trial": int, "samples": int}  # fmt: skip
-  kinds = {column: types.get(column, str) for column in columns}
-  typed = [
-    tuple(kind(v) for kind, v in zip(kinds.values(), row, strict=True)) for row in rows
-  ]
-  coordinates = tuple(columns[: columns.index("trial")])
-  records = Records(table(typed, kinds), coordinates, {})
-  nothing = {records.name_of(row): np.zeros(0) for row in records.table}
-  return Part(dataclasses.replace(records, all_curves=nothing), cells, chosen)
+PAGE = records.GALLERY / "best_settings.md"
+ROWS = records.RESULTS / "best_settings"
+KNOBS = {
+  "weight_decay=0.01": "as above: AdamW, weight decay 0.01",
+  "weight_decay=0": "no weight decay",
+  "weight_decay=0.1": "weight decay 0.1",
+  "optimizer=adam:b2=0.99": "beta_2 0.99, no decay",
+  "optimizer=adam:b2=0.95": "beta_2 0.95, no decay",
+  "optimizer=adamw:clip_norm=1": "gradients clipped at a norm of 1",
+  "optimizer=adamw:clip_norm=0.1": "clipped at 0.1",
+  "optimizer=adamw:warmup_steps=20": "warm-up over 20 steps",
+}
 
 
 @functools.cache
 def recomputed():
   with each_model_checked_once():
-    parts = [part(name, arguments) for name, arguments in commands().items()]
-  records, cells = beside.together(parts)
-  run = study.Run(records, cells, parts[0].chosen, "length")
-  return json.loads(json.dumps(best_rate.summarise_run(run)))
+    return json.loads(json.dumps(records.best_settings()))
 
 
 def lines_of(summary, fraction):
@@ -106,7 +72,7 @@ def growth_of(summary, fraction):
 
 def test_every_part_has_its_rows():
   names = {path.stem for path in ROWS.glob("*.csv")}
-  assert names == set(commands())
+  assert names == set(records.commands("best_settings.md"))
   assert BUDGETS  # parts differ in these alone, so their cells have one name each
 
 
@@ -127,3 +93,16 @@ def test_summary_is_what_the_rows_say():
     own = ours[tuple(entry[k] for k in key)]
     for name in ("mean", "low", "high", "median", "batch_size", "learning_rate"):
       assert own[name] == pytest.approx(entry[name], rel=1e-9), (entry["series"], name)
+
+
+def test_knobs_are_what_the_rows_say():
+  with each_model_checked_once():
+    summaries = records.knobs()
+  found = {}
+  for summary in summaries:
+    both = [estimates.at_best(summary, fraction) for fraction in (0.5, 0.1)]
+    for series in both[1]:
+      found[series.partition(", ")[2]] = [f"{own[series][8]:i}" for own in both]
+  text = PAGE.read_text().splitlines()
+  for knob, name in KNOBS.items():
+    assert f"| {name} | {' | '.join(found[knob])} |" in text

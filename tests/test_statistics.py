@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
+import pytest
 import scipy.stats
 
-from sepfx.statistics.intervals import restricted_mean
+from sepfx.statistics.intervals import ratio, restricted_mean, student_interval
 
 BUDGET = 1000
 
@@ -39,3 +40,20 @@ def test_a_diverged_trial_never_reached():
 def test_intervals_stay_in_range():
   mean = restricted_mean(np.array([10, 990]), np.ones(2, bool), BUDGET)
   assert (mean.low, mean.high) == (0, BUDGET)
+
+
+def test_ratio_is_that_of_logarithms_and_its_interval_covers():
+  """log n of either number is normal, with Student's interval."""
+  rng = np.random.default_rng(0)
+  covered = []
+  for _ in range(1000):
+    logs = rng.normal([[np.log(30.0)], [np.log(2.0)]], [[0.5], [0.2]], size=(2, 8))
+    one, other = (tuple(np.exp(student_interval(own))) for own in logs)
+    value, low, high = ratio(one, other)
+    assert value == pytest.approx(one[0] / other[0])
+    inverse = ratio(other, one)
+    assert inverse == pytest.approx((1 / value, 1 / high, 1 / low))
+    covered.append(low <= 15 <= high)
+  assert 0.93 < np.mean(covered) < 0.98  # standard error 0.007
+  exact = (2.0, 2.0, 2.0)
+  assert ratio((10.0, 5.0, 30.0), exact) == pytest.approx((5.0, 2.5, 15.0))

@@ -1,7 +1,8 @@
-"""Means of possibly censored first passages, with intervals."""
+"""Means of possibly censored first passages, with intervals, and ratios of numbers."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -55,3 +56,23 @@ def student_interval(values: np.ndarray) -> tuple[float, float, float]:
   error = float(scipy.stats.sem(values))
   half = error * float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
   return mean, mean - half, mean + half
+
+
+def ratio(
+  one: tuple[float, float, float], other: tuple[float, float, float]
+) -> tuple[float, float, float]:
+  """The ratio of two positive numbers that are known with intervals.
+
+  Its interval is made of theirs on the scale of logarithms: each end is as far from the
+  ratio as the root of the sum of squares of the two ends that it depends on (Zou and
+  Donner, 2008). It supposes that the two are independent, and is too wide where they
+  grow together.
+
+  Args:
+    one: the number, its low and its high end.
+    other: the same of what it is divided by.
+  """
+  value = one[0] / other[0]
+  below = math.hypot(math.log(one[0] / one[1]), math.log(other[2] / other[0]))
+  above = math.hypot(math.log(one[2] / one[0]), math.log(other[0] / other[1]))
+  return value, value * math.exp(-below), value * math.exp(above)

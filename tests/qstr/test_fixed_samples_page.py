@@ -1,49 +1,15 @@
 """The table of docs/gallery/fixed_samples.md, made again from the rows beside it."""
 
-import csv
-import functools
-
 import pytest
-from numpy.lib import recfunctions
 
+from docs.paper import records
+from docs.paper.records import NAMES
 from experiments.qstr.fixed_samples import planted
-from sepfx.ensembles import Records, table
-from sepfx.statistics.success_summary import summarise_success
 from sepfx.studies.tables import critical_size
-from tests.programs import ROOT
 
-PAGE = ROOT / "docs/gallery/fixed_samples.md"
-ROWS = ROOT / "docs/results/fixed_samples"
-TYPES = {"length": int, "sample_size": int, "trial": int, "steps": int, "risk": float,
-         "learning_rate": float, "weight_decay": float}  # fmt: skip
-NAMES = {"transformer": "Transformer", "ffn": "feedforward"}
-# Parts whose trials an adaptive search chose.
-SEARCHES = ("transformer", "transformer_32", "ffn", "ffn_8_own")
-
-
-def rows_of(name):
-  with open(ROWS / f"{name}.csv", newline="") as file:
-    columns, *rows = csv.reader(file)
-  kinds = {column: TYPES.get(column, str) for column in columns}
-  typed = [tuple(k(v) for k, v in zip(kinds.values(), row, strict=True)) for row in rows]
-  coordinates = tuple(columns[: columns.index("trial")])
-  return Records(table(typed, kinds), coordinates, {})
-
-
-@functools.cache
-def recomputed():
-  """All searches together; of two at N = 8 the one whose weight decay needs fewer."""
-  tables = []
-  for name in SEARCHES:
-    own = rows_of(name).table
-    if name == "ffn_8_own":
-      own = recfunctions.drop_fields(own[own["weight_decay"] == 0.3], "weight_decay")
-    tables.append(own)
-  kinds = {"task": str, "model": str, "length": int, "sample_size": int, "trial": int,
-           "risk": float, "steps": int, "outcome": str}  # fmt: skip
-  rows = [row for own in tables for row in own.tolist()]
-  whole = Records(table(rows, kinds), ("task", "model", "length", "sample_size"), {})
-  return summarise_success(whole, {}, "N")
+PAGE = records.GALLERY / "fixed_samples.md"
+ROWS = records.RESULTS / "fixed_samples"
+recomputed = records.fixed_samples
 
 
 def lines():
@@ -97,7 +63,7 @@ def test_growth_is_what_the_rows_say():
   ],
 )
 def test_choices_are_what_the_rows_say(name, setting, successes):
-  own = rows_of(name).table
+  own = records.rows_of(ROWS / f"{name}.csv").table
   at = [tuple(r) == setting for r in own[["sample_size", "learning_rate",
                                           "weight_decay"]].tolist()]  # fmt: skip
   assert len(own[at]) == 10

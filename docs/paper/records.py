@@ -1,0 +1,137 @@
+"""Recorded runs, read again from the rows that are kept of them and their commands."""
+
+import csv
+import dataclasses
+import functools
+import pathlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib import recfunctions
+
+from experiments import best_rate
+from sepfx.ensembles import Records, table
+from sepfx.statistics.success_summary import summarise_success
+from sepfx.studies import beside, study
+from sepfx.studies.beside import Part
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+GALLERY, RESULTS = ROOT / "docs/gallery", ROOT / "docs/results"
+NAMES = {
+  "transformer": "Transformer", "linear_attention": "linear attention",
+  "deep_transformer": "deep Transformer", "min_gru": "minGRU", "relu_rnn": "ReLU RNN",
+  "lru": "LRU", "gru": "GRU", "lstm": "LSTM", "ffn": "feedforward",
+}  # fmt: skip
+# Fixed samples: parts whose trials an adaptive search chose.
+SEARCHES = ("transformer", "transformer_32", "ffn", "ffn_8_own")
+_TYPES = {
+  "learning_rate": float, "threshold": float, "weight_decay": float, "risk": float,
+  "length": int, "batch_size": int, "sample_size": int, "trial": int, "samples": int,
+  "steps": int,
+}  # fmt: skip
+
+
+def commands(page: str, letter: str = "F") -> dict[str, list[str]]:
+  """Arguments of the commands `$F ...` on a page, by the name of each one's directory.
+
+  The page says what the letter stands for. Where several commands have one directory,
+  those of the first. Commands that set others beside themselves are left out: they run
+  nothing.
+  """
+  text = (GALLERY / page).read_text().replace("\\\n", " ")
+  variables = dict(re.findall(r'^    ([A-Z])="(.*)"$', text, re.MULTILINE))
+  found: dict[str, list[str]] = {}
+  for line in re.findall(rf"^    (\${letter} .*)$", text, re.MULTILINE):
+    own = line.partition("&&")[0]
+    while "$" in own:
+      own = re.sub(r"\$([A-Z])", lambda name: variables[name[1]], own)
+    _, _, preset, *arguments = shlex.split(own)  # sepfx STUDY --preset=NAME ...
+    outputs = [each for each in arguments if each.startswith("--output_dir=")]
+    if outputs and "--beside" not in own:
+      flags = ROOT / f"experiments/flags/{preset.partition('=')[2]}.cfg"
+      name = outputs[0].rpartition("/")[2]
+      others = [each for each in arguments if each not in outputs]
+      found.setdefault(name, [f"--flagfile={flags}", *others])
+  return found
+
+
+def rows_of(path: pathlib.Path) -> Records:
+  """The rows of a trials.csv, typed."""
+  with open(path, newline="") as file:
+    columns, *rows = csv.reader(file)
+  kinds = {column: _TYPES.get(column, str) for column in columns}
+  typed = [tuple(k(v) for k, v in zip(kinds.values(), row, strict=True)) for row in rows]
+  return Records(table(typed, kinds), tuple(columns[: columns.index("trial")]), {})
+
+
+def best_rate_run(
+  parts: Mapping[str, Sequence[str]], rows: pathlib.Path, names: str = "{}"
+) -> study.Run:
+  """Parts of a study of best rates, as their commands made them.
+
+  Args:
+    parts: arguments by name.
+    rows: the folder of their rows.
+    names: of a part's file there, by its name.
+  """
+  read = []
+  for name, arguments in parts.items():
+    chosen = best_rate.STUDY.chosen(arguments)
+    records = rows_of(rows / f"{names.format(name)}.csv")
+    nothing = {records.name_of(row): np.zeros(0) for row in records.table}
+    records = dataclasses.replace(records, all_curves=nothing)
+    read.append(Part(records, best_rate.STUDY.cells(chosen), chosen))
+  records, cells = beside.together(read)
+  return study.Run(records, cells, read[0].chosen, "length")
+
+
+@functools.cache
+def best_settings() -> dict[str, Any]:
+  """The summary of docs/gallery/best_settings.md, made again."""
+  parts = commands("best_settings.md")
+  run = best_rate_run(parts, RESULTS / "best_settings")
+  return best_rate.summarise_run(run)
+
+
+@functools.cache
+def knobs() -> list[dict[str, Any]]:
+  """The summaries of one knob at a time on the same page."""
+  rows = RESULTS / "best_settings/knobs"
+  found = []
+  for name, arguments in commands("best_settings.md", "K").items():
+    found.append(best_rate.summarise_run(best_rate_run({name: arguments}, rows)))
+  return found
+
+
+@functools.cache
+def batches_of_64() -> dict[str, Any]:
+  """The summary of docs/gallery/best_rate.md, made again."""
+  files = {"transformer": "transformer", "linear": "linear_attention", "ffn": "ffn",
+           "deep": "deep_transformer", "min_gru": "min_gru", "relu": "relu_rnn",
+           "relu_4": "relu_rnn_4", "lru": "lru"}  # fmt: skip
+  found = commands("best_rate.md")
+  parts = {file: found[name] for name, file in files.items()}
+  run = best_rate_run(parts, RESULTS / "best_rate", "trials_{}")
+  return best_rate.summarise_run(run)
+
+
+@functools.cache
+def fixed_samples() -> dict[str, Any]:
+  """The summary of docs/gallery/fixed_samples.md, made again.
+
+  Of two searches at N = 8 the one whose weight decay needs fewer prompts.
+  """
+  tables = []
+  for name in SEARCHES:
+    own = rows_of(RESULTS / f"fixed_samples/{name}.csv").table
+    if name == "ffn_8_own":
+      own = recfunctions.drop_fields(own[own["weight_decay"] == 0.3], "weight_decay")
+    tables.append(own)
+  kinds = {"task": str, "model": str, "length": int, "sample_size": int, "trial": int,
+           "risk": float, "steps": int, "outcome": str}  # fmt: skip
+  rows = [row for own in tables for row in own.tolist()]
+  coordinates = ("task", "model", "length", "sample_size")
+  return summarise_success(Records(table(rows, kinds), coordinates, {}), {}, "N")
