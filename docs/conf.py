@@ -7,7 +7,7 @@ project = "sepfx"
 author = "the sepfx authors"
 release = version = importlib.metadata.version("sepfx")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["results"]
+exclude_patterns = ["results", "paper/text.md"]
 html_theme = "furo"
 html_title = f"sepfx {release}"
 

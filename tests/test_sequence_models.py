@@ -83,7 +83,7 @@ def test_which_form_linear_attention_takes(monkeypatch):
 def test_features_far_below_zero():
   x = np.array([-80.0, -20.0, -15.0, -1.0, 0.0, 2.0], np.float32)
   expected = feature(x.astype(np.float64))
-  found = linear_attention._feature(jnp.asarray(x))
+  found = linear_attention.positive_feature(jnp.asarray(x))
   np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 

@@ -5,6 +5,7 @@ logits [n L 2]. They know nothing of trials, flags or files and can be used alon
 JAX project. `build` is where the published configurations have their names.
 """
 
+from sepfx.models import mixers
 from sepfx.models.building.evaluation import evaluate, evaluates_many, predict
 from sepfx.models.building.factories import (
   check_module,
@@ -65,6 +66,7 @@ __all__ = [
   "has_field",
   "made",
   "makes_modules",
+  "mixers",
   "predict",
   "query_key_products",
   "record_name",

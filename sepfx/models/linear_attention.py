@@ -76,7 +76,7 @@ def mixture(
   value: Float[Array, "n N H f"],
 ) -> Float[Array, "n N H f"]:
   """What each query reads of all keys and values."""
-  query, key = _feature(query), _feature(key)
+  query, key = positive_feature(query), positive_feature(key)
   if key.shape[1] < key.shape[3]:  # N < e: N x N weights are fewer products
     weights = jnp.einsum("nihe,njhe->nhij", query, key)
     weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
@@ -86,6 +86,6 @@ def mixture(
   return jnp.einsum("nihe,nhef->nihf", query, state) / total[..., None]
 
 
-def _feature(x: Array) -> Array:
+def positive_feature(x: Array) -> Array:
   """elu(x) + 1. As written, it is 0 below -17 in single precision, and 3% off at -15."""
   return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0.0)))

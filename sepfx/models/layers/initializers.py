@@ -10,6 +10,8 @@ import flax.linen as nn
 import jax
 
 Scheme = Literal["torch", "flax"]
+# Of mixers and what they are in, too.
+MixerScheme = Literal["torch", "flax", "gpt2"]
 Initializer = Callable[..., jax.Array]
 
 
@@ -43,11 +45,17 @@ def orthogonal(key, shape, dtype=jax.numpy.float32):
   return nn.initializers.orthogonal()(key, shape, at_least).astype(dtype)
 
 
-def dense_init(scheme: Scheme, fan_in: int) -> tuple[Initializer, Initializer]:
+def dense_init(
+  scheme: MixerScheme, fan_in: int, depth: int = 1
+) -> tuple[Initializer, Initializer]:
   """Initialisers of a dense layer's kernel and bias.
 
-  "torch": both from U(+-1/sqrt(fan_in)). "flax": LeCun-normal and zeros.
+  "torch": both from U(+-1/sqrt(fan_in)). "flax": LeCun-normal and zeros. "gpt2": normal
+  with a deviation of 0.02 and zeros, smaller by sqrt(depth) where as many outputs are
+  added to one residual stream (Radford et al., 2019).
   """
+  if scheme == "gpt2":
+    return nn.initializers.normal(0.02 / math.sqrt(depth)), nn.initializers.zeros_init()
   if scheme == "flax":
     return nn.initializers.lecun_normal(), nn.initializers.zeros_init()
   return (uniform(1 / math.sqrt(fan_in)),) * 2

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from sepfx.errors import InvalidSetting, WrongInputs, require
-from sepfx.models.layers.initializers import Initializer, Scheme, dense_init
+from sepfx.models.layers.initializers import Initializer, MixerScheme, dense_init
 from sepfx.models.layers.products import dot_general
 
 
@@ -38,11 +38,18 @@ class Network(nn.Module, kw_only=True):
     super().__post_init__()
 
   def linear(
-    self, fan_in: int, features: int, *, use_bias: bool = True, name: str | None = None
+    self,
+    fan_in: int,
+    features: int,
+    *,
+    use_bias: bool = True,
+    depth: int = 1,
+    name: str | None = None,
   ) -> nn.Dense:
     """A dense layer [..., fan_in] -> [..., features], with `dense_init` weights."""
-    scheme: Scheme = getattr(self, "scheme", "torch")  # a field where there is a choice
-    kernel, bias = dense_init(scheme, fan_in)
+    # A field where there is a choice.
+    scheme: MixerScheme = getattr(self, "scheme", "torch")
+    kernel, bias = dense_init(scheme, fan_in, depth)
     return nn.Dense(
       features,
       use_bias=use_bias,

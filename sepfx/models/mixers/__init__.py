@@ -1,0 +1,37 @@
+"""Causal sequence mixers, [n N D] -> [n N D], to be exchanged for one another.
+
+Each is a `flax.linen` module that can be used alone. `MIXERS` has their names, and a
+`Backbone` is what they are usually in.
+"""
+
+from sepfx.models.mixers.attention import Attention
+from sepfx.models.mixers.backbone import Backbone
+from sepfx.models.mixers.causality import check_causal
+from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
+from sepfx.models.mixers.linear import (
+  Based,
+  GatedLinearAttention,
+  LinearAttention,
+  Mamba2,
+)
+from sepfx.models.mixers.mixer import Mixer, ShortConvolution
+from sepfx.models.mixers.named import MIXERS
+from sepfx.models.mixers.recurrent import GRU, RGLRU, MinGRU
+
+__all__ = [
+  "GRU",
+  "MIXERS",
+  "RGLRU",
+  "Attention",
+  "Backbone",
+  "Based",
+  "DeltaNet",
+  "GatedDeltaNet",
+  "GatedLinearAttention",
+  "LinearAttention",
+  "Mamba2",
+  "MinGRU",
+  "Mixer",
+  "ShortConvolution",
+  "check_causal",
+]

@@ -1,0 +1,379 @@
+"""Mixers that add keys and values to a memory: linear, Taylor and gated attention, and
+state-space duality."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sepfx.errors import require, require_positive
+from sepfx.models.linear_attention import positive_feature
+from sepfx.models.mixers import memories
+from sepfx.models.mixers.memories import Terms
+from sepfx.models.mixers.mixer import (
+  Mixer,
+  ShortConvolution,
+  rms_normalised,
+  state_dtype,
+)
+
+# Of the times over which Mamba-2 and gated delta rules forget, at the beginning.
+_SHORTEST, _LONGEST, _FLOOR = 1e-3, 1e-1, 1e-4
+
+
+class MemoryMixer(Mixer):
+  """A mixer whose state is a memory of keys and values, `sepfx.models.mixers.memories`.
+
+  Attributes:
+    num_heads: H.
+    convolution: tokens that a convolution of queries, keys and values sees; 0 for none.
+  """
+
+  num_heads: int = 1
+  convolution: int = 0
+
+  # Whether the convolutions have biases.
+  convolution_bias = False
+
+  def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
+    rows = self.checked(rows)
+    parts = self.parts(rows)
+    if self.convolution:
+      own = zip(self.convolutions, parts, strict=True)
+      parts = tuple(convolve(part) for convolve, part in own)
+    else:
+      parts = self.unconvolved(parts)
+    return self.out(memories.in_chunks(self.terms(parts, rows)), parts, rows)
+
+  def step(self, state: Any, row: Float[Array, "n D"]) -> tuple[Any, Array]:
+    memory, seen = state
+    row = self.cast(row)[:, None]
+    parts = self.parts(row)
+    if self.convolution:
+      own = zip(self.convolutions, seen, parts, strict=True)
+      stepped = [convolve.step(before, part[:, 0]) for convolve, before, part in own]
+      seen = tuple(after for after, _ in stepped)
+      parts = tuple(part[:, None] for _, part in stepped)
+    else:
+      parts = self.unconvolved(parts)
+    memory, read = memories.step(memory, self.terms(parts, row))
+    return (memory, seen), self.out(self.cast(read)[:, None], parts, row)[:, 0]
+
+  def init_state(self, n: int, length: int) -> Any:
+    """The memory, and what the convolutions have seen."""
+    del length
+    K, V = self.memory_shape()
+    memory = jnp.zeros((n, self.num_heads, K, V), state_dtype(self))
+    features = self.part_features() if self.convolution else ()
+    before = max(self.convolution - 1, 0)
+    seen = tuple(jnp.zeros((n, before, own), state_dtype(self)) for own in features)
+    return memory, seen
+
+  def convolved(self) -> tuple[ShortConvolution, ...]:
+    """The convolutions, to be set up."""
+    require(self.convolution >= 0, "convolution", self.convolution, "an integer >= 0")
+    made = (
+      ShortConvolution(
+        own, self.convolution, use_bias=self.convolution_bias, **self.types
+      )
+      for own in self.part_features()
+    )
+    return tuple(made) if self.convolution else ()
+
+  def heads(self, part: Array, num_heads: int | None = None) -> Array:
+    """[n N F] -> [n N H F/H]."""
+    return part.reshape(*part.shape[:2], num_heads or self.num_heads, -1)
+
+  def part_features(self) -> tuple[int, ...]:
+    """Numbers of each part of a token that is convolved."""
+    raise NotImplementedError
+
+  def memory_shape(self) -> tuple[int, int]:
+    """K and V."""
+    raise NotImplementedError
+
+  def parts(self, rows: Array) -> tuple[Array, ...]:
+    """What is convolved, [n N F] each."""
+    raise NotImplementedError
+
+  def unconvolved(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
+    """What stands for the convolved parts where there are no convolutions."""
+    return parts
+
+  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+    """What the tokens do to the memory."""
+    raise NotImplementedError
+
+  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
+    """What the tokens become, from what they read, [n N H V]."""
+    raise NotImplementedError
+
+
+class _Normalised(MemoryMixer):
+  """Linear attention with some features, over the sum of its weights.
+
+  The memory has one more column, of ones, whose reading is that sum.
+  """
+
+  use_bias: bool = False
+
+  def setup(self) -> None:
+    D, e = self.width, self.head_dim(self.num_heads)
+    queried = self.num_heads * self.query_dim()
+    self.query = self.linear(D, queried, use_bias=self.use_bias)
+    self.key = self.linear(D, queried, use_bias=self.use_bias)
+    self.value = self.linear(D, self.num_heads * e, use_bias=self.use_bias)
+    self.output = self.output_layer(D, use_bias=self.use_bias)
+    self.convolutions = self.convolved()
+
+  def query_dim(self) -> int:
+    """Numbers of a head's queries, before their features."""
+    raise NotImplementedError
+
+  def features(self, heads: Array) -> Array:
+    """Of queries or keys."""
+    raise NotImplementedError
+
+  def part_features(self) -> tuple[int, ...]:
+    own = self.num_heads * self.query_dim()
+    return own, own, self.width
+
+  def parts(self, rows: Array) -> tuple[Array, ...]:
+    return self.query(rows), self.key(rows), self.value(rows)
+
+  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+    del rows
+    query, key, value = (self.heads(part) for part in parts)
+    ones = jnp.ones((*value.shape[:-1], 1), value.dtype)
+    value = jnp.concatenate([value, ones], axis=-1)
+    return Terms(self.features(query), self.features(key), value)
+
+  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
+    del parts
+    mean = read[..., :-1] / (read[..., -1:] + 1e-12)
+    return self.output(mean.reshape(rows.shape))
+
+
+class LinearAttention(_Normalised):
+  """Linear attention with features elu + 1 and a causal mask.
+
+  Katharopoulos et al., "Transformers are RNNs" (2020), Equation 9.
+
+  Attributes:
+    num_heads: H, which divides the width.
+    convolution: tokens that a convolution of queries, keys and values sees; 0 for none.
+    use_bias: whether the layers have biases.
+  """
+
+  def query_dim(self) -> int:
+    return self.head_dim(self.num_heads)
+
+  def memory_shape(self) -> tuple[int, int]:
+    e = self.head_dim(self.num_heads)
+    return e, e + 1
+
+  def features(self, heads: Array) -> Array:
+    return positive_feature(heads)
+
+
+class Based(_Normalised):
+  """Based's linear attention: the exponential's Taylor series to the second order.
+
+  As zoology/mixers/based.py and feature_maps/taylor.py of HazyResearch/zoology at
+  d88d6f5, but for the features: a product of two numbers stands once and not twice, which
+  leaves all scores as they are and makes the state half as large.
+
+  Attributes:
+    num_heads: H, which divides the width.
+    feature_dim: numbers of a head's queries and keys, F. Their features are
+      1 + F + F (F + 1) / 2.
+    convolution: tokens that a convolution of queries, keys and values sees; 0 for none.
+    use_bias: whether the layers have biases.
+  """
+
+  feature_dim: int = 16
+
+  def query_dim(self) -> int:
+    require_positive(self, "feature_dim")
+    return self.feature_dim
+
+  def memory_shape(self) -> tuple[int, int]:
+    F = self.feature_dim
+    return 1 + F + F * (F + 1) // 2, self.head_dim(self.num_heads) + 1
+
+  def features(self, heads: Array) -> Array:
+    F = self.feature_dim
+    first, second = np.triu_indices(F)
+    # Twice what stands twice, over 2 of the series: the square of each twice the half.
+    weights = np.where(first == second, math.sqrt(0.5), 1.0) / math.sqrt(F)
+    squares = heads[..., first] * heads[..., second] * jnp.asarray(weights, heads.dtype)
+    ones = jnp.ones((*heads.shape[:-1], 1), heads.dtype)
+    return jnp.concatenate([ones, heads / F**0.25, squares], axis=-1)
+
+
+class GatedLinearAttention(MemoryMixer):
+  """Linear attention that forgets each key dimension at a rate which its input sets.
+
+  Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training"
+  (2024), as fla/layers/gla.py of fla-org/flash-linear-attention at bc3b101: keys of half
+  the width, decays sigmoid(.)^(1/16) through 16 numbers, what is read is normalised per
+  head and gated by SiLU.
+
+  Attributes:
+    num_heads: H, which divides the width and half the width.
+    expand_keys: numbers of all keys of a token over the width.
+    gate_rank: numbers that a decay goes through.
+    gate_temperature: root that the decays are.
+    convolution: tokens that a convolution of queries, keys and values sees; 0 for none.
+  """
+
+  expand_keys: float = 0.5
+  gate_rank: int = 16
+  gate_temperature: float = 16.0
+
+  def setup(self) -> None:
+    require_positive(self, "gate_rank")
+    D, keys = self.width, self._keys
+    self.query = self.linear(D, keys, use_bias=False)
+    self.key = self.linear(D, keys, use_bias=False)
+    self.value = self.linear(D, D, use_bias=False)
+    self.decay_down = self.linear(D, self.gate_rank, use_bias=False)
+    self.decay_up = self.linear(self.gate_rank, keys)
+    self.gate = self.linear(D, D, use_bias=False)
+    self.scale = self.param(
+      "scale", nn.initializers.ones, (self.head_dim(self.num_heads),), self.param_dtype
+    )
+    self.output = self.output_layer(D, use_bias=False)
+    self.convolutions = self.convolved()
+
+  @property
+  def _keys(self) -> int:
+    keys, H = round(self.width * self.expand_keys), self.num_heads
+    takes = f"what gives each of {H} heads the same number of keys"
+    proper = keys >= 1 and keys % H == 0
+    require(proper, "expand_keys", self.expand_keys, takes)
+    return keys
+
+  def part_features(self) -> tuple[int, ...]:
+    return self._keys, self._keys, self.width
+
+  def memory_shape(self) -> tuple[int, int]:
+    return self._keys // self.num_heads, self.head_dim(self.num_heads)
+
+  def parts(self, rows: Array) -> tuple[Array, ...]:
+    return self.query(rows), self.key(rows), self.value(rows)
+
+  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+    query, key, value = (self.heads(part) for part in parts)
+    logits = exact(self.decay_up(self.decay_down(rows)))
+    decay = self.heads(nn.log_sigmoid(logits) / self.gate_temperature)
+    return Terms(query / math.sqrt(query.shape[-1]), key, value, decay)
+
+  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
+    del parts
+    gate = nn.silu(self.heads(self.gate(rows)))
+    normalised = rms_normalised(read) * self.cast(self.scale) * gate
+    return self.output(normalised.reshape(rows.shape))
+
+
+class Mamba2(MemoryMixer):
+  """Mamba-2: a memory that a head forgets at one rate, which its input sets.
+
+  Dao and Gu, "Transformers are SSMs" (2024), as mamba_ssm/modules/mamba2_simple.py of
+  state-spaces/mamba at e9594ce: keys (B) and queries (C) that all heads share, steps
+  softplus(.) by which values (x) are multiplied and decays raised, convolutions with
+  biases, x added to what is read, a norm over all heads after a gate by SiLU. The heads
+  have a number of their own here in place of a size.
+
+  Attributes:
+    num_heads: H, which divides `expand` times the width.
+    state_dim: numbers of a key.
+    expand: numbers of all values of a token over the width.
+    convolution: tokens that the convolutions see; 0 for none.
+  """
+
+  num_heads: int = 4
+  state_dim: int = 64
+  expand: int = 2
+  convolution: int = 4
+
+  convolution_bias = True
+
+  def setup(self) -> None:
+    require_positive(self, "state_dim", "expand")
+    D, H, inner = self.width, self.num_heads, self._inner
+    joint = 2 * inner + 2 * self.state_dim + H
+    self.input = self.linear(D, joint, use_bias=False)
+    self.log_rate = self.param("log_rate", log_uniform_rates(1.0), (H,), self.param_dtype)
+    self.step_bias = self.param("step_bias", step_biases, (H,), self.param_dtype)
+    self.skip = self.param("skip", nn.initializers.ones, (H,), self.param_dtype)
+    self.scale = self.param("scale", nn.initializers.ones, (inner,), self.param_dtype)
+    self.output = self.output_layer(inner, use_bias=False)
+    self.convolutions = self.convolved()
+
+  @property
+  def _inner(self) -> int:
+    inner, H = self.expand * self.width, self.num_heads
+    takes = f"a divisor of the {inner} values of a token"
+    require(H >= 1 and inner % H == 0, "num_heads", H, takes)
+    return inner
+
+  def part_features(self) -> tuple[int, ...]:
+    return self._inner, self.state_dim, self.state_dim
+
+  def memory_shape(self) -> tuple[int, int]:
+    return self.state_dim, self._inner // self.num_heads
+
+  def _joint(self, rows: Array) -> list[Array]:
+    """The gate, x, B, C and the steps."""
+    ends = np.cumsum([self._inner, *self.part_features()]).tolist()
+    return jnp.split(self.input(rows), ends, axis=-1)
+
+  def parts(self, rows: Array) -> tuple[Array, ...]:
+    return tuple(self._joint(rows)[1:4])
+
+  def unconvolved(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(nn.silu(part) for part in parts)
+
+  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+    x, key, query = parts
+    steps = nn.softplus(exact(self._joint(rows)[4]) + self.step_bias)
+    decay = -jnp.exp(self.log_rate) * steps
+    shared = (*x.shape[:2], self.num_heads, self.state_dim)
+    key, query = (jnp.broadcast_to(own[:, :, None], shared) for own in (key, query))
+    value = self.heads(x) * steps[..., None].astype(x.dtype)
+    return Terms(query, key, value, decay[..., None])
+
+  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
+    read = read + self.cast(self.skip)[:, None] * self.heads(parts[0])
+    gated = read.reshape(*rows.shape[:2], -1) * nn.silu(self._joint(rows)[0])
+    return self.output(rms_normalised(gated) * self.cast(self.scale))
+
+
+def exact(rows: Array) -> Array:
+  """The same in single precision at least."""
+  return rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
+
+
+def log_uniform_rates(least: float):
+  """Logarithms of rates that are uniform from `least` to 16."""
+
+  def init(key, shape, dtype):
+    # Not 0, whose logarithm is not finite.
+    return jnp.log(jax.random.uniform(key, shape, dtype, max(least, 1e-4), 16.0))
+
+  return init
+
+
+def step_biases(key, shape, dtype):
+  """Of softplus, so that steps are log-uniform from 0.001 to 0.1."""
+  low, high = math.log(_SHORTEST), math.log(_LONGEST)
+  steps = jnp.exp(jax.random.uniform(key, shape, dtype, low, high))
+  steps = jnp.maximum(steps, _FLOOR)
+  return steps + jnp.log(-jnp.expm1(-steps))

@@ -1,0 +1,160 @@
+"""Memories of keys and values: what gated and linear attention, delta rules and
+state-space duality have in common.
+
+A head's memory is a matrix S, [K V]. At each token it decays, is corrected where its keys
+are written anew, and is read:
+
+    S <- diag(exp(g)) S
+    S <- S + k (beta (v - S^T k))^T        or, without beta,        S <- S + k v^T
+    o  = S^T q
+
+`step` is one token of it, `by_recurrence` all of them one after another, and `in_chunks`
+the same numbers by products of matrices: within chunks of tokens all at once, and from
+chunk to chunk by the recurrence. The forms of the chunks are those of Yang et al.,
+"Parallelizing Linear Transformers with the Delta Rule over Sequence Length" (2024) and
+"Gated Delta Networks" (2025), and of Dao and Gu, "Transformers are SSMs" (2024).
+
+All of it computes in single precision at least.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+# Tokens of a chunk: one decay for a head leaves products of matrices, one for each key
+# dimension does not, so that a chunk of C tokens takes C^2 K exponentials.
+CHUNK, CHUNK_OF_MANY_DECAYS = 64, 16
+
+State = Float[Array, "n H K V"]
+
+
+class Terms(NamedTuple):
+  """What tokens do to a memory.
+
+  Attributes:
+    query: q, [n N H K].
+    key: k, [n N H K].
+    value: v, [n N H V].
+    log_decay: g <= 0, [n N H K], or [n N H 1] for one for the whole matrix; None for no
+      decay.
+    beta: [n N H]; None where values are added whatever stands there.
+  """
+
+  query: Float[Array, "n N H K"]
+  key: Float[Array, "n N H K"]
+  value: Float[Array, "n N H V"]
+  log_decay: Float[Array, "n N H G"] | None = None
+  beta: Float[Array, "n N H"] | None = None
+
+
+def empty(terms: Terms) -> State:
+  """The memory before the first token."""
+  n, _, H, K = terms.key.shape
+  dtype = jnp.promote_types(terms.value.dtype, jnp.float32)
+  return jnp.zeros((n, H, K, terms.value.shape[-1]), dtype)
+
+
+def step(state: State, terms: Terms) -> tuple[State, Float[Array, "n H V"]]:
+  """One token: of the terms the N is 1.
+
+  Returns:
+    The memory after it, and what is read.
+  """
+  terms = jax.tree.map(lambda own: own[:, 0].astype(state.dtype), terms)
+  query, key, value = terms.query, terms.key, terms.value
+  if terms.log_decay is not None:
+    state = jnp.exp(terms.log_decay)[..., None] * state
+  if terms.beta is not None:
+    stands = jnp.einsum("nhkv,nhk->nhv", state, key)
+    value = terms.beta[..., None] * (value - stands)
+  state = state + key[..., None] * value[..., None, :]
+  return state, jnp.einsum("nhkv,nhk->nhv", state, query)
+
+
+def by_recurrence(terms: Terms) -> Float[Array, "n N H V"]:
+  """What is read at each token, one after another."""
+  times_first = jax.tree.map(lambda own: jnp.moveaxis(own, 1, 0)[:, :, None], terms)
+  read = jax.lax.scan(step, empty(terms), times_first)[1]
+  return jnp.moveaxis(read, 0, 1).astype(terms.value.dtype)
+
+
+def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]:
+  """What `by_recurrence` returns, by products of matrices.
+
+  Args:
+    terms: of any number of tokens.
+    chunk: tokens of a chunk; None for what suits the decays.
+  """
+  n, N, H, _ = terms.key.shape
+  many = terms.log_decay is not None and terms.log_decay.shape[-1] > 1
+  C = min(chunk or (CHUNK_OF_MANY_DECAYS if many else CHUNK), N)
+  chunks = -(-N // C)
+  start = empty(terms)
+
+  def cut(own: Array) -> Array:
+    """[n N H ...] -> [chunks n H C ...]. Tokens of zeros at the end change nothing."""
+    later = ((0, 0), (0, chunks * C - N), *((0, 0),) * (own.ndim - 2))
+    own = jnp.pad(own.astype(start.dtype), later)
+    own = own.reshape(n, chunks, C, *own.shape[2:])
+    return jnp.moveaxis(own, (1, 3), (0, 2))
+
+  terms = jax.tree.map(cut, terms)
+  query, key, value = terms.query, terms.key, terms.value
+  log_decay = terms.log_decay
+  if log_decay is None:
+    log_decay = jnp.zeros((1, 1, 1, C, 1), start.dtype)
+  # Of the logarithm of what is left at i of what stood there before the chunk.
+  left = jnp.cumsum(log_decay, axis=-2)
+  to_end = jnp.exp(left[..., -1:, :] - left)
+  scores = _scores(query, key, left, 0)
+  erased = None
+  if terms.beta is None:
+    added = value
+  else:
+    # Each value as it is written depends on those before it: a triangular system.
+    beta = terms.beta[..., None]
+    before = beta * _scores(key, key, left, -1)
+    wanted = jnp.concatenate([value, key * jnp.exp(left)], axis=-1)
+    solved = jax.scipy.linalg.solve_triangular(
+      before + jnp.eye(C, dtype=start.dtype),
+      beta * wanted,
+      lower=True,
+      unit_diagonal=True,
+    )
+    added, erased = jnp.split(solved, [value.shape[-1]], axis=-1)
+
+  def next_chunk(state, own):
+    query, scores, added, erased, key, last = own
+    if erased is not None:
+      added = added - erased @ state
+    read = query @ state + scores @ added
+    return last[..., None] * state + jnp.swapaxes(key, -1, -2) @ added, read
+
+  last = jnp.broadcast_to(jnp.exp(left[..., -1, :]), (chunks, n, H, left.shape[-1]))
+  own = (query * jnp.exp(left), scores, added, erased, key * to_end, last)
+  read = jax.lax.scan(next_chunk, start, own)[1]
+  read = jnp.moveaxis(read, (0, 2), (1, 3)).reshape(n, chunks * C, H, -1)
+  return read[:, :N].astype(terms.value.dtype)
+
+
+def _scores(
+  query: Float[Array, "*c C K"],
+  key: Float[Array, "*c C K"],
+  left: Float[Array, "*#c C #K"],
+  diagonal: int,
+) -> Float[Array, "*c C C"]:
+  """Sums over k of q_ik k_jk exp(left_ik - left_jk) for j <= i + diagonal, else 0.
+
+  Differences are taken before exponentials: of strong decays these would overflow.
+  """
+  C = query.shape[-2]
+  seen = jnp.tril(jnp.ones((C, C), bool), diagonal)
+  apart = left[..., :, None, :] - left[..., None, :, :]
+  kept = jnp.exp(jnp.where(seen[..., None], apart, -jnp.inf))
+  if left.shape[-1] == 1:
+    return query @ jnp.swapaxes(key, -1, -2) * kept[..., 0]
+  return jnp.einsum("...ik,...jk,...ijk->...ij", query, key, kept)

@@ -1,0 +1,25 @@
+"""Mixers by their names."""
+
+from sepfx.models.mixers.attention import Attention
+from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
+from sepfx.models.mixers.linear import (
+  Based,
+  GatedLinearAttention,
+  LinearAttention,
+  Mamba2,
+)
+from sepfx.models.mixers.mixer import Mixer
+from sepfx.models.mixers.recurrent import GRU, RGLRU, MinGRU
+
+MIXERS: dict[str, type[Mixer]] = {
+  "attention": Attention,
+  "linear_attention": LinearAttention,
+  "based": Based,
+  "gla": GatedLinearAttention,
+  "delta": DeltaNet,
+  "gated_delta": GatedDeltaNet,
+  "mamba2": Mamba2,
+  "rg_lru": RGLRU,
+  "min_gru": MinGRU,
+  "gru": GRU,
+}

@@ -1,0 +1,320 @@
+"""Mixers: whole passes beside token by token, causality, derivatives, types, sizes."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from sepfx.errors import InvalidSetting
+from sepfx.models.mixers import (
+  MIXERS,
+  Attention,
+  Backbone,
+  Based,
+  Mamba2,
+  check_causal,
+  memories,
+)
+from sepfx.models.mixers.attention import rotated
+
+pytestmark = pytest.mark.usefixtures("exact")
+
+WIDTH = 8
+# Each mixer, and options that change what it computes.
+KINDS = {
+  **{name: (name, {}) for name in MIXERS},
+  "window": ("attention", {"window": 3, "rotary": True, "num_heads": 2}),
+  "gla with convolutions": ("gla", {"convolution": 3, "num_heads": 2}),
+  "delta, no convolution": ("delta", {"convolution": 0, "negative": True}),
+  "two heads": ("gated_delta", {"num_heads": 2, "expand": 2}),
+  "mamba2, no convolution": ("mamba2", {"convolution": 0, "num_heads": 2}),
+  "linear attention with one": ("linear_attention", {"convolution": 2}),
+  "rg_lru in blocks": ("rg_lru", {"num_heads": 2, "state_dim": 12}),
+  "gru of another size": ("gru", {"state_dim": 5, "scheme": "flax"}),
+  "min_gru of another size": ("min_gru", {"state_dim": 5}),
+}
+# Options are further cases of what quick tests hold.
+kinds = pytest.mark.parametrize(
+  "kind", [own if own in MIXERS else pytest.param(own, marks=pytest.mark.slow)
+           for own in KINDS]
+)  # fmt: skip
+
+
+def made(kind, **types):
+  name, fields = KINDS[kind]
+  return MIXERS[name](width=WIDTH, **fields, **types)
+
+
+def rows_of(N, dtype=np.float64, n=2, seed=0):
+  drawn = np.random.default_rng(seed).normal(size=(n, N, WIDTH))
+  return jnp.asarray(drawn, dtype)
+
+
+def one_by_one(mixer, variables, rows):
+  """What each token becomes, from `step`."""
+  state, found = mixer.init_state(len(rows), rows.shape[1]), []
+  for row in jnp.moveaxis(rows, 1, 0):
+    state, own = mixer.apply(variables, state, row, method="step")
+    found.append(own)
+  return jnp.stack(found, axis=1)
+
+
+@kinds
+def test_whole_passes_are_those_of_steps(kind):
+  """Also beyond the chunk of many decays."""
+  with jax.enable_x64(True):
+    mixer = made(kind, param_dtype="float64")
+    rows = rows_of(19)
+    variables = mixer.init(jax.random.key(0), rows)
+    whole = mixer.apply(variables, rows)
+    assert whole.dtype == jnp.float64
+    stepped = one_by_one(mixer, variables, rows)
+    np.testing.assert_allclose(whole, stepped, rtol=1e-9, atol=1e-12)
+
+
+@kinds
+def test_nothing_depends_on_later_tokens(kind):
+  mixer = made(kind)
+  check_causal(mixer, rows_of(7, np.float32), kind)
+
+
+@pytest.mark.parametrize("decays", ["none", "one", "many"])
+@pytest.mark.parametrize("corrects", [False, True])
+@settings(deadline=None, max_examples=4)
+@given(N=st.integers(1, 30), chunk=st.integers(1, 20), seed=st.integers(0, 99))
+def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
+  """At any length, for decays that are weak and such that leave nothing."""
+  rng, (n, H, K, V) = np.random.default_rng(seed), (2, 2, 3, 4)
+  with jax.enable_x64(True):
+    query, key = rng.normal(size=(2, n, N, H, K))
+    key = key / np.linalg.norm(key, axis=-1, keepdims=True)
+    of_decays = {"none": 0, "one": 1, "many": K}[decays]
+    log_decay = -np.exp(rng.normal(scale=3, size=(n, N, H, of_decays)))
+    terms = memories.Terms(
+      jnp.asarray(query),
+      jnp.asarray(key),
+      jnp.asarray(rng.normal(size=(n, N, H, V))),
+      jnp.asarray(log_decay) if of_decays else None,
+      jnp.asarray(rng.uniform(0, 2, size=(n, N, H))) if corrects else None,
+    )
+    wanted = memories.by_recurrence(terms)
+    np.testing.assert_allclose(
+      memories.in_chunks(terms, chunk), wanted, rtol=1e-8, atol=1e-9
+    )
+
+
+def test_a_delta_rule_replaces_what_stands_for_a_key():
+  """With beta = 1 and keys of norm 1 the last value of a key is read."""
+  key = jnp.eye(2)[jnp.array([0, 1, 0, 0])][None, :, None]
+  value = jnp.array([1.0, 5.0, 2.0, 7.0])[None, :, None, None]
+  ones = jnp.ones((1, 4, 1))
+  read = memories.in_chunks(memories.Terms(key, key, value, None, ones))
+  np.testing.assert_allclose(read.ravel(), [1, 5, 2, 7], atol=1e-6)
+  added = memories.in_chunks(memories.Terms(key, key, value))
+  np.testing.assert_allclose(added.ravel(), [1, 5, 3, 10], atol=1e-6)
+
+
+@pytest.mark.slow
+@kinds
+def test_derivatives_of_derivatives(kind):
+  with jax.enable_x64(True):
+    mixer = made(kind, param_dtype="float64")
+    rows = rows_of(6, n=1)
+    variables = mixer.init(jax.random.key(0), rows)
+
+    def loss(variables, rows):
+      return jnp.sum(jnp.sin(mixer.apply(variables, rows)))
+
+    check_grads(loss, (variables, rows), order=2, modes=("rev",), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@kinds
+def test_half_precision_carries_states_in_single(kind):
+  """The whole pass and the steps round alike; both are near single precision."""
+  mixer = made(kind, dtype="bfloat16")
+  rows = rows_of(12, np.float32)
+  variables = made(kind).init(jax.random.key(0), rows)
+  whole = mixer.apply(variables, rows)
+  assert whole.dtype == jnp.bfloat16
+  state = mixer.init_state(2, 12)
+  floats = [a for a in jax.tree.leaves(state) if jnp.issubdtype(a.dtype, jnp.floating)]
+  assert {own.dtype.name for own in floats} == {"float32"}
+  stepped = one_by_one(mixer, variables, rows)
+  exact = made(kind).apply(variables, rows)
+  scale = float(jnp.max(jnp.abs(exact)))
+  for found in (whole, stepped):
+    apart = jnp.max(jnp.abs(found.astype(jnp.float32) - exact))
+    assert float(apart) < 0.05 * scale  # a number of 8 bits is off by up to 1/256
+
+
+@kinds
+def test_state_size_counts_what_a_step_carries(kind):
+  mixer = made(kind)
+  for length in (2, 9):
+    leaves = jax.tree.leaves(mixer.init_state(1, length))
+    floats = [own.size for own in leaves if jnp.issubdtype(own.dtype, jnp.floating)]
+    assert mixer.state_size(length) == sum(floats) > 0
+  grows = mixer.state_size(9) > mixer.state_size(2)
+  assert grows == (KINDS[kind][0] == "attention")
+
+
+def test_sizes_of_states():
+  assert Attention(width=8, num_heads=2).state_size(10) == 2 * 10 * 8
+  assert Attention(width=8, window=4).state_size(10) == 2 * 4 * 8
+  # Features of degrees 0, 1 and 2, and one more column for the sum of weights.
+  assert Based(width=8, feature_dim=4).state_size(10) == (1 + 4 + 10) * 9
+  mamba = Mamba2(width=8, num_heads=2, state_dim=5)
+  assert mamba.state_size(10) == 2 * 5 * 8 + 3 * (16 + 5 + 5)
+
+
+def test_based_is_the_series_of_the_exponential():
+  rng, F = np.random.default_rng(0), 5
+  mixer = Based(width=8, feature_dim=F)
+  query, key = jnp.asarray(rng.normal(size=(2, 3, 1, 1, F)), jnp.float32)
+  products = jnp.sum(mixer.features(query) * mixer.features(key), axis=-1)
+  scores = jnp.sum(query * key, axis=-1) / math.sqrt(F)
+  np.testing.assert_allclose(products, 1 + scores + scores**2 / 2, rtol=1e-5)
+
+
+def test_attention_is_a_softmax_over_what_is_seen():
+  rows = rows_of(6, np.float32)
+  mixer = Attention(width=WIDTH, num_heads=2, window=3, rotary=True)
+  variables = mixer.init(jax.random.key(0), rows)
+  own = variables["params"]
+  joint = rows @ own["query_key_value"]["kernel"] + own["query_key_value"]["bias"]
+  query, key, value = jnp.moveaxis(joint.reshape(2, 6, 3, 2, 4), 2, 0)
+  query, key = (rotated(heads, jnp.arange(6)) for heads in (query, key))
+  wanted = np.zeros((2, 6, 2, 4))
+  for i in range(6):
+    seen = range(max(0, i - 2), i + 1)
+    scores = [jnp.sum(query[:, i] * key[:, j], axis=-1) / 2 for j in seen]
+    weights = jax.nn.softmax(jnp.stack(scores), axis=0)
+    wanted[:, i] = sum(
+      w[..., None] * value[:, j] for w, j in zip(weights, seen, strict=True)
+    )
+  wanted = wanted.reshape(2, 6, 8) @ own["output"]["kernel"] + own["output"]["bias"]
+  np.testing.assert_allclose(mixer.apply(variables, rows), wanted, atol=1e-5)
+
+
+def test_rotary_scores_depend_on_distances_alone():
+  rng = np.random.default_rng(0)
+  query, key = jnp.asarray(rng.normal(size=(2, 1, 1, 1, 6)), jnp.float32)
+  scores = [
+    float(jnp.sum(rotated(query, jnp.array([i])) * rotated(key, jnp.array([i - 3]))))
+    for i in (3, 10, 50)
+  ]
+  np.testing.assert_allclose(scores, scores[0], rtol=1e-4)
+
+
+class Leaks(nn.Module):
+  """The mean of all tokens but for the last input, which it repeats at the third."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return rows.at[:, 2].add(rows[:, -1])
+
+
+def test_one_that_leaks_the_future_is_refused_by_name():
+  with pytest.raises(InvalidSetting, match=r"mixers.*mine:Leaks.*output 2.*input 5"):
+    check_causal(Leaks(width=WIDTH), rows_of(6, np.float32), "mine:Leaks")
+
+
+@pytest.mark.parametrize(
+  ("name", "fields", "what"),
+  [
+    ("attention", {"num_heads": 3}, "num_heads"),
+    ("attention", {"num_heads": 8, "rotary": True}, "num_heads"),
+    ("attention", {"window": 0}, "window"),
+    ("gla", {"expand_keys": 0.4, "num_heads": 2}, "expand_keys"),
+    ("mamba2", {"num_heads": 3}, "num_heads"),
+    ("delta", {"convolution": -1}, "convolution"),
+    ("rg_lru", {"num_heads": 3}, "num_heads"),
+    ("gru", {"state_dim": 0}, "state_dim"),
+    ("based", {"feature_dim": 0}, "feature_dim"),
+  ],
+)
+def test_bad_fields_are_refused(name, fields, what):
+  with pytest.raises(InvalidSetting, match=what):
+    MIXERS[name](width=WIDTH, **fields).init(jax.random.key(0), rows_of(3, np.float32))
+
+
+def test_another_width_than_that_of_the_tokens_is_refused():
+  with pytest.raises(InvalidSetting, match="width"):
+    Attention(width=5).init(jax.random.key(0), rows_of(3, np.float32))
+
+
+@functools.cache
+def tokens():
+  return jnp.asarray(np.random.default_rng(0).integers(0, 11, size=(3, 9)))
+
+
+@pytest.mark.parametrize("positions", ["none", "learned", "sinusoidal"])
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+def test_a_backbone_is_causal_and_gives_a_head_where_it_is_asked(positions, norm):
+  model = Backbone(
+    "attention:num_heads=2,delta", vocabulary=11, positions=positions, norm=norm,
+    convolution=2, width=WIDTH,
+  )  # fmt: skip
+  check_causal(model, tokens(), "the backbone")
+  logits, variables = model.init_with_output(jax.random.key(0), tokens())
+  assert logits.shape == (3, 9, 11)
+  asked = jnp.array([[0, 8], [3, 3], [5, 1]])
+  found = model.apply(variables, tokens(), asked)
+  wanted = jnp.take_along_axis(logits, asked[..., None], axis=1)
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_backbone_has_mixers_layer_by_layer():
+  model = Backbone(
+    ("gru:state_dim=3", Attention(width=WIDTH)), num_layers=3, width=WIDTH, mlp_width=0
+  )
+  rows = rows_of(4, np.float32)
+  own = model.init(jax.random.key(0), rows)["params"]
+  assert own["mixer_0"]["hidden_kernel"].shape == (3, 9)
+  assert "query_key_value" in own["mixer_1"]
+  assert own["mixer_2"]["hidden_kernel"].shape == (3, 9)
+  assert not any("widen" in name for name in own)
+  assert model.apply({"params": own}, rows).shape == (2, 4)
+
+
+def test_weights_of_gpt2_begin_smaller_where_outputs_are_added():
+  model = Backbone(vocabulary=50, width=64, num_layers=8, scheme="gpt2", tied=True)
+  own = model.init(jax.random.key(0), tokens())["params"]
+  assert "head" not in own
+  deviation = {
+    "embedding": own["embedding"]["embedding"],
+    "first": own["mixer_0"]["query_key_value"]["kernel"],
+    "last": own["mixer_0"]["output"]["kernel"],
+    "narrow": own["narrow_7"]["kernel"],
+  }
+  found = {name: float(jnp.std(value)) for name, value in deviation.items()}
+  assert found["embedding"] == pytest.approx(0.02, rel=0.1)
+  assert found["first"] == pytest.approx(0.02, rel=0.1)
+  assert found["last"] == pytest.approx(0.005, rel=0.1)
+  assert found["narrow"] == pytest.approx(0.005, rel=0.1)
+
+
+@pytest.mark.parametrize(
+  ("fields", "what"),
+  [
+    ({"mixers": "attentive"}, "mixers.*attentive"),
+    ({"mixers": "attention:heads=2"}, "mixers.*heads"),
+    ({"mixers": 3}, "mixers"),
+    ({"vocabulary": 11}, "vocabulary"),
+    ({"tied": True}, "tied"),
+    ({"num_layers": 0}, "num_layers"),
+  ],
+)
+def test_a_backbone_says_what_it_takes(fields, what):
+  with pytest.raises(InvalidSetting, match=what):
+    Backbone(**fields).init(jax.random.key(0), rows_of(3, np.float32))
