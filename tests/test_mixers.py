@@ -269,7 +269,7 @@ def test_a_backbone_is_causal_and_gives_a_head_where_it_is_asked(positions, norm
   logits, variables = model.init_with_output(jax.random.key(0), tokens())
   assert logits.shape == (3, 9, 11)
   asked = jnp.array([[0, 8], [3, 3], [5, 1]])
-  found = model.apply(variables, tokens(), asked)
+  found = model.apply(variables, (tokens(), asked))
   wanted = jnp.take_along_axis(logits, asked[..., None], axis=1)
   np.testing.assert_allclose(found, wanted, atol=1e-6)
 
@@ -318,3 +318,40 @@ def test_weights_of_gpt2_begin_smaller_where_outputs_are_added():
 def test_a_backbone_says_what_it_takes(fields, what):
   with pytest.raises(InvalidSetting, match=what):
     Backbone(**fields).init(jax.random.key(0), rows_of(3, np.float32))
+
+
+def drawn_like_the_published(name):
+  """Terms of the numbers that the published programs were given."""
+  rng, (n, N, H, K, V) = np.random.default_rng(0), (2, 32, 3, 4, 5)
+  shapes = (n, N, H, K), (n, N, H, K), (n, N, H, V), (n, N, H, K), (n, N, H)
+  query, key, value, many, one = (
+    rng.normal(size=shape).astype(np.float32) for shape in shapes
+  )
+  beta = rng.uniform(0, 1, (n, N, H)).astype(np.float32)
+  key /= np.linalg.norm(key, axis=-1, keepdims=True)
+  many, one = -np.exp(many), -np.exp(one)[..., None]
+  terms = {
+    "gla": (query / 2, key, value, many),
+    "delta_rule": (query / 2, key, value, None, beta),
+    "gated_delta_rule": (query / 2, key, value, one, beta),
+    "ssd_minimal": (query, key, value, one),
+  }
+  return jax.tree.map(jnp.asarray, memories.Terms(*terms[name]))
+
+
+@pytest.mark.parametrize(
+  ("name", "published"),
+  [
+    # What the recurrences of fla/ops/*/naive.py of fla-org/flash-linear-attention at
+    # bc3b101 and `ssd_minimal_discrete` of state-spaces/mamba at e9594ce read at the last
+    # token of the second sequence with the third head.
+    ("gla", [-0.19723, 0.06562, -0.11774, -0.01550, -0.17706]),
+    ("delta_rule", [0.58632, 0.24895, 0.28524, 0.65711, -0.47272]),
+    ("gated_delta_rule", [-0.08365, 0.05031, -0.03176, -0.01497, -0.04031]),
+    ("ssd_minimal", [-0.36986, 0.13824, -0.22233, -0.00572, -0.34662]),
+  ],
+)
+def test_memories_are_those_of_published_programs(name, published):
+  terms = drawn_like_the_published(name)
+  for form in (memories.in_chunks, memories.by_recurrence):
+    np.testing.assert_allclose(form(terms)[1, -1, 2], published, atol=2e-5)

@@ -21,22 +21,21 @@ _DRAWS = (
 )
 
 
-def check_model(
-  model: nn.Module, name: str, inputs: jax.ShapeDtypeStruct, outputs_shape: tuple
-) -> Any:
+def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) -> Any:
   """Returns the shapes of a module's parameters; only shapes are computed.
 
   Args:
     model: any module.
     name: how records call it, for messages.
-    inputs: of two samples.
+    inputs: of two samples, shapes and types: an array's, or several.
     outputs_shape: what it is to give for them.
 
   Raises:
     InvalidSetting: for one that gives something else, that has more than parameters, or
       that draws random numbers where it is evaluated.
   """
-  takes = f"a module that maps inputs {list(inputs.shape)} to outputs "
+  shapes = " and ".join(str(list(own.shape)) for own in jax.tree.leaves(inputs))
+  takes = f"a module that maps inputs {shapes} to outputs "
   takes += f"{list(outputs_shape)}"
   try:
     init = functools.partial(modes.init, model)

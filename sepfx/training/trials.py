@@ -62,8 +62,8 @@ class Trial(TrialInterface):
       takes = f"numbers below {error:.4g}, the error of the best constant"
       require(threshold < error, "thresholds", threshold, takes)
 
-  def _shapes(self, n: int) -> tuple[Any, jax.ShapeDtypeStruct]:
-    """Shapes of a sample of n and of its inputs."""
+  def _shapes(self, n: int) -> tuple[Any, Any]:
+    """Shapes of a sample of n and of its inputs: an array's, or several."""
 
     def draw(key):
       planted = self.task.init(key)
@@ -77,7 +77,7 @@ class Trial(TrialInterface):
     """Returns the state before the first step."""
     weights_key, *_ = self.split(seeds)
     _, inputs = self._shapes(1)
-    zeros = jnp.zeros(inputs.shape, inputs.dtype)
+    zeros = jax.tree.map(lambda own: jnp.zeros(own.shape, own.dtype), inputs)
     params = modes.init(self.model, weights_key, zeros)
     params = params.get("params", {})
     if self.protocol.init_scale is not None:

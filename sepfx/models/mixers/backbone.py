@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Num
 
 from sepfx import specifications
 from sepfx.errors import require, require_positive
@@ -66,15 +66,18 @@ class Backbone(Network):
 
   @nn.compact
   def __call__(
-    self, inputs: Num[Array, "n N *D"], asked: Int[Array, "n M"] | None = None
+    self, inputs: Num[Array, "n N *D"] | tuple[Array, Array]
   ) -> Float[Array, "n M *outputs"]:
     """Returns the head's numbers.
 
     Args:
-      inputs: tokens [n N], or vectors [n N D].
-      asked: positions at which to return them; None for all.
+      inputs: tokens [n N], or vectors [n N D], for answers at all positions; or a pair of
+        them and of the positions at which to answer, [n M].
     """
     self._check()
+    asked = None
+    if isinstance(inputs, tuple):
+      inputs, asked = inputs
     embedded, embedding = self._embedded(inputs)
     rows = self._positioned(embedded)
     hidden = 4 * self.width if self.mlp_width is None else self.mlp_width

@@ -345,10 +345,8 @@ class Mamba2(MemoryMixer):
     x, key, query = parts
     steps = nn.softplus(exact(self._joint(rows)[4]) + self.step_bias)
     decay = -jnp.exp(self.log_rate) * steps
-    shared = (*x.shape[:2], self.num_heads, self.state_dim)
-    key, query = (jnp.broadcast_to(own[:, :, None], shared) for own in (key, query))
     value = self.heads(x) * steps[..., None].astype(x.dtype)
-    return Terms(query, key, value, decay[..., None])
+    return Terms(query[:, :, None], key[:, :, None], value, decay[..., None])
 
   def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
     read = read + self.cast(self.skip)[:, None] * self.heads(parts[0])

@@ -36,16 +36,16 @@ class Terms(NamedTuple):
   """What tokens do to a memory.
 
   Attributes:
-    query: q, [n N H K].
-    key: k, [n N H K].
+    query: q, [n N H K]; or [n N 1 K] where all heads have one.
+    key: k, likewise.
     value: v, [n N H V].
     log_decay: g <= 0, [n N H K], or [n N H 1] for one for the whole matrix; None for no
       decay.
     beta: [n N H]; None where values are added whatever stands there.
   """
 
-  query: Float[Array, "n N H K"]
-  key: Float[Array, "n N H K"]
+  query: Float[Array, "n N #H K"]
+  key: Float[Array, "n N #H K"]
   value: Float[Array, "n N H V"]
   log_decay: Float[Array, "n N H G"] | None = None
   beta: Float[Array, "n N H"] | None = None
@@ -53,9 +53,9 @@ class Terms(NamedTuple):
 
 def empty(terms: Terms) -> State:
   """The memory before the first token."""
-  n, _, H, K = terms.key.shape
+  n, _, H, V = terms.value.shape
   dtype = jnp.promote_types(terms.value.dtype, jnp.float32)
-  return jnp.zeros((n, H, K, terms.value.shape[-1]), dtype)
+  return jnp.zeros((n, H, terms.key.shape[-1], V), dtype)
 
 
 def step(state: State, terms: Terms) -> tuple[State, Float[Array, "n H V"]]:
@@ -65,7 +65,9 @@ def step(state: State, terms: Terms) -> tuple[State, Float[Array, "n H V"]]:
     The memory after it, and what is read.
   """
   terms = jax.tree.map(lambda own: own[:, 0].astype(state.dtype), terms)
-  query, key, value = terms.query, terms.key, terms.value
+  heads = state.shape[:-1]
+  query, key = (jnp.broadcast_to(own, heads) for own in (terms.query, terms.key))
+  value = terms.value
   if terms.log_decay is not None:
     state = jnp.exp(terms.log_decay)[..., None] * state
   if terms.beta is not None:
@@ -89,7 +91,7 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
     terms: of any number of tokens.
     chunk: tokens of a chunk; None for what suits the decays.
   """
-  n, N, H, _ = terms.key.shape
+  n, N, H, _ = terms.value.shape
   many = terms.log_decay is not None and terms.log_decay.shape[-1] > 1
   C = min(chunk or (CHUNK_OF_MANY_DECAYS if many else CHUNK), N)
   chunks = -(-N // C)
@@ -119,12 +121,7 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
     beta = terms.beta[..., None]
     before = beta * _scores(key, key, left, -1)
     wanted = jnp.concatenate([value, key * jnp.exp(left)], axis=-1)
-    solved = jax.scipy.linalg.solve_triangular(
-      before + jnp.eye(C, dtype=start.dtype),
-      beta * wanted,
-      lower=True,
-      unit_diagonal=True,
-    )
+    solved = inverse(before) @ (beta * wanted)
     added, erased = jnp.split(solved, [value.shape[-1]], axis=-1)
 
   def next_chunk(state, own):
@@ -139,6 +136,34 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
   read = jax.lax.scan(next_chunk, start, own)[1]
   read = jnp.moveaxis(read, (0, 2), (1, 3)).reshape(n, chunks * C, H, -1)
   return read[:, :N].astype(terms.value.dtype)
+
+
+def inverse(lower: Float[Array, "*c C C"]) -> Float[Array, "*c C C"]:
+  """(I + L)^-1 of a strictly lower triangular L, by products of its blocks.
+
+  Blocks on the diagonal are inverted two by two, until they are one: that of
+  [[A, 0], [B, D]] is [[A^-1, 0], [-D^-1 B A^-1, D^-1]]. It is as exact as substitution,
+  where powers of L would be huge and cancel. Compilers make slow code of triangular
+  systems in batches.
+  """
+  C = lower.shape[-1]
+  whole = 1 << (C - 1).bit_length()
+  more = ((0, 0),) * (lower.ndim - 2) + ((0, whole - C),) * 2
+  lower = jnp.pad(lower, more)
+  found = jnp.ones((*lower.shape[:-1], 1, 1), lower.dtype)  # of blocks of one row
+  size = 1
+  while size < whole:
+    pairs = whole // (2 * size)
+    blocks = lower.reshape(*lower.shape[:-2], pairs, 2, size, pairs, 2, size)
+    each = jnp.arange(pairs)
+    # Indices apart from one another put the axis of pairs first.
+    below = jnp.moveaxis(blocks[..., each, 1, :, each, 0, :], 0, -3)
+    first, second = found[..., ::2, :, :], found[..., 1::2, :, :]
+    corner = -second @ below @ first
+    upper = jnp.concatenate([first, jnp.zeros_like(first)], axis=-1)
+    found = jnp.concatenate([upper, jnp.concatenate([corner, second], axis=-1)], axis=-2)
+    size *= 2
+  return found[..., 0, :C, :C]
 
 
 def _scores(
