@@ -10,8 +10,21 @@ import sepfx
 from sepfx import Online
 from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import Backbone
-from sepfx.tasks.tokens import MQAR, Sequences, token_objective
+from sepfx.tasks.tokens import (
+  MQAR,
+  Copying,
+  Dyck,
+  InContextRecall,
+  InductionHeads,
+  KHop,
+  Memorisation,
+  SelectiveCopying,
+  Sequences,
+  WordProblem,
+  token_objective,
+)
 from sepfx.tasks.tokens.recall import distinct
+from sepfx.tasks.tokens.states import multiplication
 
 
 def test_objective_is_of_the_answers_alone():
@@ -117,3 +130,161 @@ def test_a_sample_can_be_read_without_this_library():
   )
   assert isinstance(Sequences(tokens, asked, labels), tuple)
   assert {np.asarray(own).dtype.kind for own in (tokens, asked, labels)} == {"i"}
+
+
+def drawn(task, n=300, seed=0):
+  """Planted parameters, tokens, and the answer to each position; -1 for none."""
+  planted = task.init(jax.random.key(seed))
+  tokens, asked, labels = map(
+    np.asarray, task.sample(jax.random.key(seed + 1), planted, n)
+  )
+  assert tokens.shape == (n, task.length)
+  assert tokens.min() >= 0
+  assert tokens.max() < task.vocabulary
+  answers = np.full(tokens.shape, -1)
+  np.put_along_axis(answers, asked, labels, axis=1)
+  return planted, tokens, answers
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_recall_asks_for_keys_that_were_there(noise):
+  task = InContextRecall(length=24, vocabulary=14, noise_vocabulary=4, noise=noise)
+  _, tokens, answers = drawn(task)
+  noisy = 0
+  for row, own in zip(tokens, answers, strict=True):
+    value_of, wanted = {}, np.full(24, -1)
+    for i in range(0, 24, 2):
+      key, value = row[i : i + 2].tolist()
+      if key >= 10:
+        noisy += 1
+        assert value >= 10
+        continue
+      assert key < 5 <= value < 10
+      if key in value_of:
+        wanted[i] = value_of[key]
+      assert value_of.setdefault(key, value) == value
+    np.testing.assert_array_equal(own, wanted)
+    assert own[22] >= 0  # the last key was there
+  # The last pair is never noise, and one more is sure not to be.
+  assert noisy / (300 * 12) == pytest.approx(noise * 10 / 12, abs=0.03)
+
+
+def test_induction_heads_ask_for_what_followed():
+  _, tokens, answers = drawn(InductionHeads(length=12, vocabulary=6))
+  places = [np.flatnonzero(row == 5).tolist() for row in tokens]
+  assert all(len(own) == 2 and own[1] == 11 for own in places)
+  for row, own, (place, _) in zip(tokens, answers, places, strict=True):
+    assert own[11] == row[place + 1]
+    assert np.all(own[:11] == -1)
+  first = np.bincount([own[0] for own in places], minlength=11)
+  assert np.all(first[:10] > 0)
+  assert first[10] == 0
+
+
+@pytest.mark.parametrize("task", [Copying, SelectiveCopying])
+def test_copying_asks_for_the_tokens_in_order(task):
+  own = task(length=20, num_copied=4, vocabulary=7)
+  _, tokens, answers = drawn(own)
+  assert np.all(tokens[:, 15] == 6)
+  assert np.all(tokens[:, 16:] == 5)
+  for row, answer in zip(tokens, answers, strict=True):
+    copied = row[:15][row[:15] < 5]
+    np.testing.assert_array_equal(answer[16:], copied)
+    assert np.all(answer[:16] == -1)
+  between = tokens[:, :4] == 5
+  assert np.any(between) == own.selective
+  # A published blank stands before a token, never after the last one.
+  assert np.all(tokens[:, 14] != 5) == own.selective
+
+
+@pytest.mark.parametrize("group", ["Z2", "Z5", "S3", "S4", "S5"])
+def test_tables_are_groups(group):
+  table = multiplication(group)
+  size = len(table)
+  assert size == {"Z2": 2, "Z5": 5, "S3": 6, "S4": 24, "S5": 120}[group]
+  np.testing.assert_array_equal(table[0], np.arange(size))
+  np.testing.assert_array_equal(table[:, 0], np.arange(size))
+  for side in (table, table.T):
+    assert all(len(set(row)) == size for row in side.tolist())
+  a, b, c = np.random.default_rng(0).integers(0, size, (3, 200))
+  np.testing.assert_array_equal(table[table[a, b], c], table[a, table[b, c]])
+  assert np.array_equal(table, table.T) == (group[0] == "Z")
+
+
+@pytest.mark.parametrize("group", ["Z2", "Z5", "S3", "S5"])
+def test_word_problems_ask_for_products(group):
+  table = multiplication(group)
+  _, tokens, answers = drawn(WordProblem(length=9, group=group), n=50)
+  for row, own in zip(tokens, answers, strict=True):
+    product = 0
+    for token, answer in zip(row, own, strict=True):
+      product = table[token, product]
+      assert answer == product
+  _, again, last = drawn(WordProblem(length=9, group=group, last=True), n=50)
+  np.testing.assert_array_equal(tokens, again)
+  np.testing.assert_array_equal(last[:, -1], answers[:, -1])
+  assert np.all(last[:, :-1] == -1)
+
+
+def test_parity_is_the_sum_of_bits():
+  _, tokens, answers = drawn(WordProblem(length=9, group="Z2"))
+  np.testing.assert_array_equal(answers, np.cumsum(tokens, axis=1) % 2)
+
+
+def test_dyck_asks_for_the_innermost_open_bracket():
+  _, tokens, answers = drawn(Dyck(length=40, num_types=3, depth=4))
+  deepest = 0
+  for row, own in zip(tokens, answers, strict=True):
+    stack = []
+    for token, answer in zip(row.tolist(), own, strict=True):
+      if token < 3:
+        stack.append(token)
+      else:
+        assert stack.pop() == token - 3
+      assert answer == (stack[-1] if stack else -1)
+      deepest = max(deepest, len(stack))
+  assert deepest == 4
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_k_hop_follows_its_definition(hops):
+  _, tokens, answers = drawn(KHop(length=20, hops=hops, vocabulary=3), n=100)
+  for row, own in zip(tokens, answers, strict=True):
+    for i in range(20):
+      place = i
+      for _ in range(hops):
+        places = [j for j in range(1, place + 1) if row[j - 1] == row[place]]
+        place = max(places, default=None) if place is not None else None
+        if place is None:
+          break
+      assert own[i] == (-1 if place is None else row[place])
+
+
+def test_memorised_values_are_planted_once_for_each_trial():
+  task = Memorisation(length=10, vocabulary=12)
+  table, tokens, answers = drawn(task)
+  assert sorted(set(np.asarray(table).tolist())) == sorted(np.asarray(table).tolist())
+  assert np.all((table >= 5) & (table < 11))
+  assert np.all(tokens[:, 1::2] == 11)
+  np.testing.assert_array_equal(answers[:, 1::2], np.asarray(table)[tokens[:, ::2]])
+  assert np.any(task.init(jax.random.key(5)) != table)
+
+
+@pytest.mark.parametrize(
+  ("task", "fields", "what"),
+  [
+    (InContextRecall, {"noise": 0.2}, "noise"),
+    (InContextRecall, {"noise_vocabulary": 14}, "vocabulary"),
+    (InContextRecall, {"length": 5}, "length"),
+    (InductionHeads, {"vocabulary": 2}, "vocabulary"),
+    (Copying, {"length": 32}, "length"),
+    (WordProblem, {"group": "S6"}, "group"),
+    (WordProblem, {"group": "D4"}, "group"),
+    (Dyck, {"depth": 0}, "depth"),
+    (KHop, {"hops": 0}, "hops"),
+    (Memorisation, {"length": 3}, "length"),
+  ],
+)
+def test_bad_settings_are_refused(task, fields, what):
+  with pytest.raises(InvalidSetting, match=what):
+    task(**fields)

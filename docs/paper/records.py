@@ -38,24 +38,33 @@ def commands(page: str, letter: str = "F") -> dict[str, list[str]]:
   """Arguments of the commands `$F ...` on a page, by the name of each one's directory.
 
   The page says what the letter stands for. Where several commands have one directory,
-  those of the first. Commands that set others beside themselves are left out: they run
-  nothing.
+  those of the first, with what the others add to its lists. Commands that set others
+  beside themselves are left out: they run nothing.
   """
   text = (GALLERY / page).read_text().replace("\\\n", " ")
   variables = dict(re.findall(r'^    ([A-Z])="(.*)"$', text, re.MULTILINE))
   found: dict[str, list[str]] = {}
   for line in re.findall(rf"^    (\${letter} .*)$", text, re.MULTILINE):
-    own = line.partition("&&")[0]
-    while "$" in own:
-      own = re.sub(r"\$([A-Z])", lambda name: variables[name[1]], own)
-    _, _, preset, *arguments = shlex.split(own)  # sepfx STUDY --preset=NAME ...
-    outputs = [each for each in arguments if each.startswith("--output_dir=")]
-    if outputs and "--beside" not in own:
-      flags = ROOT / f"experiments/flags/{preset.partition('=')[2]}.cfg"
-      name = outputs[0].rpartition("/")[2]
-      others = [each for each in arguments if each not in outputs]
-      found.setdefault(name, [f"--flagfile={flags}", *others])
+    for own in line.split("&&"):
+      while "$" in own:
+        own = re.sub(r"\$([A-Z])", lambda name: variables[name[1]], own)
+      _, _, preset, *arguments = shlex.split(own)  # sepfx STUDY --preset=NAME ...
+      outputs = [each for each in arguments if each.startswith("--output_dir=")]
+      if outputs and "--beside" not in own:
+        flags = ROOT / f"experiments/flags/{preset.partition('=')[2]}.cfg"
+        name = outputs[0].rpartition("/")[2]
+        others = [each for each in arguments if each not in outputs]
+        before = found.get(name, [f"--flagfile={flags}", *others])
+        found[name] = [_extended(each, others) for each in before]
   return found
+
+
+def _extended(argument: str, others: Sequence[str]) -> str:
+  """A flag's list with what another command adds to it."""
+  flag, _, values = argument.partition("=")
+  own = [each.partition("=")[2] for each in others if each.startswith(f"{flag}=")]
+  several = [*values.split(","), *(value for more in own for value in more.split(","))]
+  return f"{flag}={','.join(dict.fromkeys(several))}"
 
 
 def rows_of(path: pathlib.Path) -> Records:

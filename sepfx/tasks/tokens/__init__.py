@@ -1,6 +1,27 @@
 """Tasks of tokens: answers are asked for at some positions of a sequence."""
 
-from sepfx.tasks.tokens.recall import MQAR
+from sepfx.tasks.tokens.copying import Copying, SelectiveCopying
+from sepfx.tasks.tokens.recall import (
+  MQAR,
+  InContextRecall,
+  InductionHeads,
+  Memorisation,
+)
+from sepfx.tasks.tokens.states import Dyck, KHop, WordProblem
 from sepfx.tasks.tokens.task import Asked, Sequences, TokenTask, token_objective
 
-__all__ = ["MQAR", "Asked", "Sequences", "TokenTask", "token_objective"]
+__all__ = [
+  "MQAR",
+  "Asked",
+  "Copying",
+  "Dyck",
+  "InContextRecall",
+  "InductionHeads",
+  "KHop",
+  "Memorisation",
+  "SelectiveCopying",
+  "Sequences",
+  "TokenTask",
+  "WordProblem",
+  "token_objective",
+]

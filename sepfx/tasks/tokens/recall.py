@@ -81,6 +81,174 @@ class MQAR(TokenTask):
     return Sequences(tokens, asked, values)
 
 
+@dataclasses.dataclass(frozen=True)
+class InContextRecall(TokenTask):
+  """Pairs of keys and values, some of them again and again, with noise between them.
+
+  Poli et al., "Mechanistic Design and Scaling of Hybrid Architectures" (2024), as
+  mad/data/instances.py of athms/mad-lab at 0f49a45 draws it with several queries. Each
+  pair is noise or a key with its value in this sequence. At each key that was there
+  before its value is asked for. The last key is one of those that were there.
+
+  Attributes:
+    length: N, even.
+    vocabulary: tokens that there are: keys, values, noise.
+    noise_vocabulary: those of noise among them.
+    noise: share of pairs that are noise.
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  length: int = 128
+  vocabulary: int = 16
+  noise_vocabulary: int = 0
+  noise: float = 0.0
+
+  name: ClassVar[str] = "in_context_recall"
+
+  def __post_init__(self) -> None:
+    kinds.settle(self)
+    N, left = self.length, self.vocabulary - self.noise_vocabulary
+    require(N >= 4 and N % 2 == 0, "length", N, "an even number >= 4")
+    require(self.noise_vocabulary >= 0, "noise_vocabulary", self.noise_vocabulary,
+            "an integer >= 0")  # fmt: skip
+    takes = "at least two keys and two values beside the noise"
+    require(left >= 4, "vocabulary", self.vocabulary, takes)
+    proper = 0 <= self.noise < 1 and (self.noise == 0 or self.noise_vocabulary > 0)
+    takes = "a share from 0 to below 1, 0 without tokens for noise"
+    require(proper, "noise", self.noise, takes)
+
+  @property
+  def num_keys(self) -> int:
+    """Keys that there are."""
+    return (self.vocabulary - self.noise_vocabulary) // 2
+
+  @property
+  def num_answers(self) -> int:
+    """Values."""
+    return self.vocabulary - self.noise_vocabulary - self.num_keys
+
+  def draw(self, key: PRNGKeyArray, num_samples: int) -> Sequences:
+    """Draws n sequences."""
+    n, pairs, K = num_samples, self.length // 2, self.num_keys
+    of_keys, of_values, of_noise, is_noise, of_sure, of_last = jax.random.split(key, 6)
+    keys = jax.random.randint(of_keys, (n, pairs), 0, K)
+    table = jax.random.randint(of_values, (n, K), K, K + self.num_answers)
+    sure = jax.random.randint(of_sure, (n, 1), 0, pairs - 1)
+    noisy = jax.random.bernoulli(is_noise, self.noise, (n, pairs))
+    noisy = noisy & (jnp.arange(pairs) != sure) & (jnp.arange(pairs) < pairs - 1)
+    # Whether each key stood before each pair.
+    here = jax.nn.one_hot(keys, K, dtype=bool) & ~noisy[..., None]
+    before = jnp.cumsum(here, axis=1) - here > 0
+    last = jax.random.categorical(of_last, jnp.where(before[:, -1], 0.0, -jnp.inf))
+    keys = keys.at[:, -1].set(last)
+    values = jnp.take_along_axis(table, keys, axis=1)
+    known = jnp.take_along_axis(before, keys[..., None], axis=2)[..., 0] & ~noisy
+    tokens = jnp.stack([keys, values], axis=-1)
+    first = self.vocabulary - self.noise_vocabulary
+    other = jax.random.randint(of_noise, tokens.shape, first, self.vocabulary)
+    tokens = jnp.where(noisy[..., None], other, tokens).reshape(n, 2 * pairs)
+    asked = jnp.broadcast_to(2 * jnp.arange(pairs), (n, pairs))
+    return Sequences(tokens, asked, jnp.where(known, values, -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class InductionHeads(TokenTask):
+  """What followed a special token, when it comes again at the end.
+
+  The task that Fu et al., "Hungry Hungry Hippos" (2023), and Gu and Dao, "Mamba" (2023),
+  describe: random tokens, among them once the special one; it is the last one, too.
+
+  Attributes:
+    length: N.
+    vocabulary: tokens that there are, the last one is special.
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  length: int = 64
+  vocabulary: int = 16
+
+  name: ClassVar[str] = "induction_heads"
+
+  def __post_init__(self) -> None:
+    kinds.settle(self)
+    require(self.length >= 3, "length", self.length, "an integer >= 3")
+    require(self.vocabulary >= 3, "vocabulary", self.vocabulary, "an integer >= 3")
+
+  @property
+  def num_answers(self) -> int:
+    """Tokens that are not special."""
+    return self.vocabulary - 1
+
+  def draw(self, key: PRNGKeyArray, num_samples: int) -> Sequences:
+    """Draws n sequences."""
+    n, N, special = num_samples, self.length, self.vocabulary - 1
+    of_tokens, of_places = jax.random.split(key)
+    tokens = jax.random.randint(of_tokens, (n, N), 0, special)
+    place = jax.random.randint(of_places, (n, 1), 0, N - 2)
+    there = jnp.arange(N)
+    tokens = jnp.where((there == place) | (there == N - 1), special, tokens)
+    labels = jnp.take_along_axis(tokens, place + 1, axis=1)
+    return Sequences(tokens, jnp.full((n, 1), N - 1), labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memorisation(TokenTask):
+  """Values that belong to keys in all sequences: they are planted, once per trial.
+
+  As MAD's memorization of Poli et al. (2024), `generate_memorization_instance` in
+  mad/data/instances.py of athms/mad-lab at 0f49a45: after each key stands one token that
+  asks for its value, which never stands in a sequence. There the table is one for all.
+
+  Attributes:
+    length: N, even.
+    vocabulary: tokens that there are: keys, values, and the one that asks.
+
+  Raises:
+    InvalidSetting: for a setting outside its domain.
+  """
+
+  length: int = 32
+  vocabulary: int = 256
+
+  name: ClassVar[str] = "memorisation"
+
+  def __post_init__(self) -> None:
+    kinds.settle(self)
+    proper = self.length >= 2 and self.length % 2 == 0
+    require(proper, "length", self.length, "an even number >= 2")
+    require(self.vocabulary >= 5, "vocabulary", self.vocabulary, "an integer >= 5")
+
+  @property
+  def num_keys(self) -> int:
+    """Keys that there are."""
+    return (self.vocabulary - 1) // 2
+
+  @property
+  def num_answers(self) -> int:
+    """Values that belong to a key."""
+    return self.num_keys
+
+  def init(self, key: PRNGKeyArray) -> Int[Array, "K"]:
+    """Plants the value of each key, no two the same."""
+    K = self.num_keys
+    return K + jax.random.permutation(key, self.vocabulary - 1 - K)[:K]
+
+  def sample(
+    self, key: PRNGKeyArray, planted: Int[Array, "K"], num_samples: int
+  ) -> Sequences:
+    """Draws n sequences."""
+    n, pairs = num_samples, self.length // 2
+    keys = jax.random.randint(key, (n, pairs), 0, self.num_keys)
+    ask = jnp.full_like(keys, self.vocabulary - 1)
+    tokens = jnp.stack([keys, ask], axis=-1).reshape(n, 2 * pairs)
+    asked = jnp.broadcast_to(1 + 2 * jnp.arange(pairs), (n, pairs))
+    return Sequences(tokens, asked, planted[keys])
+
+
 def distinct(key: PRNGKeyArray, shape: tuple[int, int], number: int) -> Int[Array, "n k"]:
   """k numbers below `number` in each row, no two the same, in random order.
 

@@ -77,8 +77,10 @@ class TokenTask:
   They have `name`, `length`, `vocabulary`, `num_answers` and `draw`.
   """
 
-  length: int
-  vocabulary: int
+  @property
+  def vocabulary(self) -> int:
+    """Tokens that there are."""
+    raise NotImplementedError
 
   @property
   def objective(self) -> Objective:
@@ -94,7 +96,7 @@ class TokenTask:
     """Draws n sequences."""
     raise NotImplementedError
 
-  def init(self, key: PRNGKeyArray) -> tuple[()]:
+  def init(self, key: PRNGKeyArray) -> Any:
     """Plants nothing."""
     del key
     return ()
