@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from docs.paper import make, tables
+from docs.paper import make, records, tables
 from docs.paper.estimates import AT_MOST, MORE_THAN, Estimate, ratios
+from experiments.qstr.fixed_samples import planted
 from tests.programs import each_model_checked_once
 
 TEXT = (make.HERE / "text.md").read_text()
@@ -15,8 +16,8 @@ TEXT = (make.HERE / "text.md").read_text()
 # protocol that Section 3 states.
 GIVEN = r"""
   N\ =\ [\d,]+(\ (to|and)\ \d+)* | N\ d | 1\ -\ 1/N | 1STR | 95% | \d\.\d\.?\ (?=[A-Z])
-  | \(\d{4}\) | ,\ \d{4}(?=[;)]) | batches\ of\ 64 | Theorem\ \d | Section\ \d\.\d
-  | N\ =\ \d+ | figure_\d | [Ff]igure\ \d
+  | \(\d{4}\) | ,\ \d{4}(?=[;)]) | batches\ of\ 64 | (Theorem|Table|[Ff]igure)\ \d
+  | Section\ \d\.\d | figure_\d | (rate|decay)\ (up\ to|of)\ (1e-2|0\.1|1(?=\s))
 """
 
 
@@ -76,3 +77,50 @@ def test_a_table_names_a_model_once():
   rows = [["A", 1], ["A", 2], ["B", ""]]
   lines = tables.table(["model", "N"], rows).splitlines()
   assert lines == ["| model | N |", "| --- | --- |", "| A | 1 |", "| | 2 |", "| B | |"]
+
+
+def test_sentences_without_numbers_are_so():
+  """What the text says in words."""
+  own = named()
+  others = [n for values in own["factor"].values() for n in values.values()]
+  assert min(n.low for n in others) > 1  # attention needs the fewest everywhere
+  for series in ("linear_attention", "deep_transformer", "min_gru"):
+    values = list(own["factor"][series].values())
+    assert values[0].high < values[-1].low  # factors grow with N
+  knobs = {knob: n for knob, n in own["knob"].items() if knob != "weight_decay=1"}
+  assert all(0.8 < n.value < 1.2 for n in knobs.values())
+  one, two = (
+    own["growth64"]["transformer"]["factor"],
+    own["growth"]["transformer"]["factor"],
+  )
+  assert one.low < two.high  # the intervals overlap
+  laws = own["growth"]["linear_attention"]["laws"]
+  assert laws["p_power"] < 0.01
+  assert laws["p_logarithm"] < 0.01
+  for growth in (own["growth"], own["growth_tenth"]):
+    laws = growth["transformer"]["laws"]
+    assert min(laws["p_power"], laws["p_logarithm"]) > 0.05
+  assert own["lower"]["linear_attention"][64].bound == MORE_THAN
+  # Batches of 64 understate the separation from others, and overstate that within.
+  for series in ("min_gru", "relu_rnn", "lru", "ffn"):
+    assert own["factor64"][series][4].high < own["factor"][series][4].low
+  for N in (4, 8, 16):
+    assert (
+      own["factor"]["deep_transformer"][N].high
+      < own["factor64"]["deep_transformer"][N].low
+    )
+    most = own["left"]["deep_transformer"][N]
+    rest = [v[N] for s, v in own["left"].items() if s != "deep_transformer" and N in v]
+    assert all(most.high < n.low for n in rest)  # the deep Transformer gains most
+
+
+def test_the_transformer_is_below_the_floor_of_others():
+  for N in (16, 32):
+    floor = planted.first_layer_floor(N, tables.TOKEN_DIM, 0.5 * (1 - 1 / N))
+    assert named()["m"]["transformer"][N].high < floor
+
+
+def test_best_batches_are_small():
+  for e in records.best_settings()["best"]:
+    if e["trials"] and e["fraction"] == 0.5:
+      assert e["batch_size"] in ((16,) if e["series"] == "ffn" else (1, 4))

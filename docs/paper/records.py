@@ -43,14 +43,27 @@ def commands(page: str, letter: str = "F") -> dict[str, list[str]]:
   """
   text = (GALLERY / page).read_text().replace("\\\n", " ")
   variables = dict(re.findall(r'^    ([A-Z])="(.*)"$', text, re.MULTILINE))
+
+  def whole(command: str) -> str:
+    while "$" in command:
+      command = re.sub(r"\$([A-Z])", lambda name: variables[name[1]], command)
+    return command
+
   found: dict[str, list[str]] = {}
-  for line in re.findall(rf"^    (\${letter} .*)$", text, re.MULTILINE):
-    for own in line.split("&&"):
-      while "$" in own:
-        own = re.sub(r"\$([A-Z])", lambda name: variables[name[1]], own)
+
+  def leads(command: str) -> bool:
+    """Whether it is the letter's, by way of others that stand for it with more."""
+    first = command.strip()[1:2]
+    return first == letter or (first in variables and leads(variables[first]))
+
+  for line in re.findall(r"^    (\$[A-Z] .*|\$[A-Z])$", text, re.MULTILINE):
+    for own in filter(leads, line.split("&&")):
+      own = whole(own)
+      if "--beside" in own:
+        continue
       _, _, preset, *arguments = shlex.split(own)  # sepfx STUDY --preset=NAME ...
       outputs = [each for each in arguments if each.startswith("--output_dir=")]
-      if outputs and "--beside" not in own:
+      if outputs:
         flags = ROOT / f"experiments/flags/{preset.partition('=')[2]}.cfg"
         name = outputs[0].rpartition("/")[2]
         others = [each for each in arguments if each not in outputs]
