@@ -18,6 +18,7 @@ import pytest
 import sepfx
 from sepfx import models
 from sepfx.commands import catalogue, presets
+from sepfx.models.mixers import MIXERS
 from sepfx.tasks import QSTR, SparseBoolean
 from tests.programs import each_model_checked_once
 
@@ -149,6 +150,18 @@ def test_models_have_the_parameters_that_the_table_says(heading, kind, task, inp
     params = jax.eval_shape(models.build(name, task).init, jax.random.key(0), inputs)
     found[name] = sum(leaf.size for leaf in jax.tree.leaves(params))
   assert counted(heading) == found
+
+
+def test_mixers_have_the_states_and_parameters_that_the_table_says():
+  found = {}
+  for name, mixer in MIXERS.items():
+    own = mixer(width=64)
+    params = jax.eval_shape(own.init, jax.random.key(0), jnp.zeros((1, 64, 64)))
+    number = sum(leaf.size for leaf in jax.tree.leaves(params))
+    found[name] = f"{own.state_size(64):,} | {number:,}"
+  section = (DOCS / "models.md").read_text().partition("## Mixers")[2]
+  rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+ \| [\d,]+) \|$", section, re.MULTILINE)
+  assert dict(rows) == found
 
 
 def modules_of_the_reference():

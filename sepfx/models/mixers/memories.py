@@ -167,11 +167,11 @@ def inverse(lower: Float[Array, "*c C C"]) -> Float[Array, "*c C C"]:
 
 
 def _scores(
-  query: Float[Array, "*c C K"],
-  key: Float[Array, "*c C K"],
-  left: Float[Array, "*#c C #K"],
+  query: Float[Array, "*heads C K"],
+  key: Float[Array, "*heads C K"],
+  left: Float[Array, "*of_decays C #K"],
   diagonal: int,
-) -> Float[Array, "*c C C"]:
+) -> Float[Array, "*either C C"]:
   """Sums over k of q_ik k_jk exp(left_ik - left_jk) for j <= i + diagonal, else 0.
 
   Differences are taken before exponentials: of strong decays these would overflow.
