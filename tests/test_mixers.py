@@ -150,6 +150,9 @@ def test_half_precision_carries_states_in_single(kind):
   stepped = one_by_one(mixer, variables, rows)
   exact = made(kind).apply(variables, rows)
   scale = float(jnp.max(jnp.abs(exact)))
+  # Rounded where the whole pass is.
+  apart = jnp.max(jnp.abs(whole.astype(jnp.float32) - stepped.astype(jnp.float32)))
+  assert float(apart) < 0.005 * scale
   for found in (whole, stepped):
     apart = jnp.max(jnp.abs(found.astype(jnp.float32) - exact))
     assert float(apart) < 0.05 * scale  # a number of 8 bits is off by up to 1/256
@@ -158,8 +161,12 @@ def test_half_precision_carries_states_in_single(kind):
 @kinds
 def test_state_size_counts_what_a_step_carries(kind):
   mixer = made(kind)
+  rows = rows_of(9, np.float32, n=1)
+  variables = mixer.init(jax.random.key(0), rows)
   for length in (2, 9):
-    leaves = jax.tree.leaves(mixer.init_state(1, length))
+    state = mixer.init_state(1, length)
+    state, _ = mixer.apply(variables, state, rows[:, 0], method="step")
+    leaves = jax.tree.leaves(state)
     floats = [own.size for own in leaves if jnp.issubdtype(own.dtype, jnp.floating)]
     assert mixer.state_size(length) == sum(floats) > 0
   grows = mixer.state_size(9) > mixer.state_size(2)
@@ -215,13 +222,43 @@ def test_rotary_scores_depend_on_distances_alone():
 
 
 class Leaks(nn.Module):
-  """The mean of all tokens but for the last input, which it repeats at the third."""
+  """The tokens themselves, but the third has the last one added to it."""
 
   width: int
 
   @nn.compact
   def __call__(self, rows):
     return rows.at[:, 2].add(rows[:, -1])
+
+
+def test_strong_decays_beside_weak_ones_are_exact_in_single_precision():
+  """What is left after a strong decay is no difference of large sums."""
+  rng, (n, N, H, K) = np.random.default_rng(0), (1, 48, 1, 3)
+  strong = rng.random((n, N, H, 1)) < 0.3
+  for G in (1, K):
+    decay = np.where(strong, -1e4, -0.01) * np.ones((1, 1, 1, G))
+    drawn = (rng.normal(size=(n, N, H, K)) for _ in range(3))
+    terms = memories.Terms(*map(jnp.float32, drawn), jnp.float32(decay))
+    wanted = memories.by_recurrence(terms)
+    scale = float(jnp.max(jnp.abs(wanted)))
+    np.testing.assert_allclose(memories.in_chunks(terms), wanted, atol=1e-5 * scale)
+
+
+@pytest.mark.slow
+def test_types_are_those_of_the_tokens_where_none_is_asked_for():
+  for name in MIXERS:
+    mixer = MIXERS[name](width=WIDTH, param_dtype="bfloat16")
+    rows = rows_of(4, jnp.bfloat16)
+    found, variables = mixer.init_with_output(jax.random.key(0), rows)
+    assert found.dtype == jnp.bfloat16, name
+    state = mixer.init_state(2, 4)
+    _, own = mixer.apply(variables, state, rows[:, 0], method="step")
+    assert own.dtype == jnp.bfloat16, name
+
+
+def test_one_sequence_cannot_tell_of_the_future():
+  with pytest.raises(ValueError, match="two sequences"):
+    check_causal(Leaks(width=WIDTH), rows_of(6, np.float32, n=1), "mine:Leaks")
 
 
 def test_one_that_leaks_the_future_is_refused_by_name():
@@ -312,6 +349,11 @@ def test_weights_of_gpt2_begin_smaller_where_outputs_are_added():
     ({"mixers": 3}, "mixers"),
     ({"vocabulary": 11}, "vocabulary"),
     ({"tied": True}, "tied"),
+    ({"norm": "lyer"}, "norm"),
+    ({"positions": "rotary"}, "positions"),
+    ({"scheme": "xavier"}, "scheme"),
+    ({"mixers": ()}, "mixers"),
+    ({"mixers": "attention:width=3"}, "mixers.*width"),
     ({"num_layers": 0}, "num_layers"),
   ],
 )

@@ -1,4 +1,4 @@
-"""The paper: every number in it is made again from rows, and none is typed by hand."""
+"""The paper: its numbers are made again from rows, and no result is typed by hand."""
 
 import functools
 import math
@@ -8,7 +8,6 @@ import pytest
 
 from docs.paper import make, records, tables
 from docs.paper.estimates import AT_MOST, MORE_THAN, Estimate, ratios
-from experiments.qstr.fixed_samples import planted
 from tests.programs import each_model_checked_once
 
 TEXT = (make.HERE / "text.md").read_text()
@@ -16,8 +15,9 @@ TEXT = (make.HERE / "text.md").read_text()
 # protocol that Section 3 states.
 GIVEN = r"""
   N\ =\ [\d,]+(\ (to|and)\ \d+)* | N\ d | 1\ -\ 1/N | 1STR | 95% | \d\.\d\.?\ (?=[A-Z])
-  | \(\d{4}\) | ,\ \d{4}(?=[;)]) | batches\ of\ 64 | (Theorem|Table|[Ff]igure)\ \d
-  | Section\ \d\.\d | figure_\d | (rate|decay)\ (up\ to|of)\ (1e-2|0\.1|1(?=\s))
+  | \(\d{4}\) | ,\ \d{4}(?=[;)]) | batches\ of\ 64 | have\ 16
+  | (Theorem|Table|[Ff]igure)\ \d
+  | Section\ \d\.\d | figure_\d | (rate|decay)\ (up\ to|of)\ (1e-2|3e-3|0\.1|1(?=\s))
 """
 
 
@@ -27,6 +27,7 @@ def named():
     return make.numbers()
 
 
+@pytest.mark.slow
 def test_the_paper_is_what_the_rows_say():
   assert (make.HERE / "index.md").read_text() == make.text(named())
 
@@ -37,10 +38,11 @@ def test_no_number_of_a_result_is_typed_by_hand(section):
   own = re.split(r"^## ", own, flags=re.MULTILINE)[0]
   assert own
   plain = re.sub(r"\{[^{}]*\}|\]\([^)]*\)|^ {4}.*$", "", own, flags=re.MULTILINE)
-  left = re.sub(GIVEN, "", plain, flags=re.VERBOSE)
-  assert not re.findall(r".*\d.*", left)
+  left = re.sub(GIVEN, "", re.sub(r"\s+", " ", plain), flags=re.VERBOSE)
+  assert not re.findall(r".{0,30}\d.{0,30}", left)
 
 
+@pytest.mark.slow
 def test_figures_show_the_numbers():
   for draw, values in ((make.figure_1, "half"), (make.figure_2, "m")):
     axis = draw(named()).axes[0]
@@ -79,48 +81,83 @@ def test_a_table_names_a_model_once():
   assert lines == ["| model | N |", "| --- | --- |", "| A | 1 |", "| | 2 |", "| B | |"]
 
 
+@pytest.mark.slow
 def test_sentences_without_numbers_are_so():
   """What the text says in words."""
   own = named()
   others = [n for values in own["factor"].values() for n in values.values()]
-  assert min(n.low for n in others) > 1  # attention needs the fewest everywhere
-  for series in ("linear_attention", "deep_transformer", "min_gru"):
-    values = list(own["factor"][series].values())
-    assert values[0].high < values[-1].low  # factors grow with N
+  assert all(n.low > 1 for n in others)  # the Transformer needs the fewest
+  for values in own["factor"].values():
+    n = list(values.values())
+    assert len(n) == 1 or n[0].high < n[-1].low  # factors grow with N
   knobs = {knob: n for knob, n in own["knob"].items() if knob != "weight_decay=1"}
   assert all(0.8 < n.value < 1.2 for n in knobs.values())
-  one, two = (
-    own["growth64"]["transformer"]["factor"],
-    own["growth"]["transformer"]["factor"],
-  )
-  assert one.low < two.high  # the intervals overlap
-  laws = own["growth"]["linear_attention"]["laws"]
-  assert laws["p_power"] < 0.01
-  assert laws["p_logarithm"] < 0.01
+  refused = own["growth64"]["transformer"], own["growth"]["linear_attention"]
+  for laws in (each["laws"] for each in refused):
+    assert max(laws["p_power"], laws["p_logarithm"]) < 0.01
   for growth in (own["growth"], own["growth_tenth"]):
     laws = growth["transformer"]["laws"]
     assert min(laws["p_power"], laws["p_logarithm"]) > 0.05
   assert own["lower"]["linear_attention"][64].bound == MORE_THAN
-  # Batches of 64 understate the separation from others, and overstate that within.
+  assert own["steps_ratio"].value == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.slow
+def test_what_one_batch_size_for_all_does():
+  """Batches of 64 understate the separation from others; within attention it differs."""
+  own = named()
+  one, chosen = own["factor64"], own["factor"]
   for series in ("min_gru", "relu_rnn", "lru", "ffn"):
-    assert own["factor64"][series][4].high < own["factor"][series][4].low
+    for N in chosen[series]:
+      assert one[series][N].high < chosen[series][N].low
   for N in (4, 8, 16):
-    assert (
-      own["factor"]["deep_transformer"][N].high
-      < own["factor64"]["deep_transformer"][N].low
-    )
+    assert chosen["deep_transformer"][N].high < one["deep_transformer"][N].low
     most = own["left"]["deep_transformer"][N]
     rest = [v[N] for s, v in own["left"].items() if s != "deep_transformer" and N in v]
     assert all(most.high < n.low for n in rest)  # the deep Transformer gains most
+  for N in (16, 32, 64):
+    assert one["linear_attention"][N].high < chosen["linear_attention"][N].low
 
 
-def test_the_transformer_is_below_the_floor_of_others():
-  for N in (16, 32):
-    floor = planted.first_layer_floor(N, tables.TOKEN_DIM, 0.5 * (1 - 1 / N))
-    assert named()["m"]["transformer"][N].high < floor
+@pytest.mark.slow
+def test_the_transformer_gets_below_the_floor_of_others():
+  for own in named()["risk"].values():
+    assert own["mean"] < own["floor"] / 2
 
 
+@pytest.mark.slow
+def test_seeds_agree_and_stand_on_the_page_of_all_results():
+  page = (records.GALLERY / "best_settings.md").read_text()
+  assert f"\n\n{named()['seed_table']}\n\n" in page
+  for first, second in (("half", "seed1"), ("tenth", "seed1_tenth")):
+    for series, values in named()[second].items():
+      for N, n in values.items():
+        other = named()[first][series][N]
+        assert n.low < other.high
+        assert other.low < n.high
+
+
+@pytest.mark.slow
+def test_of_fixed_samples():
+  growth = named()["m_growth"]
+  assert all(n.low <= 1 for n in growth["transformer"][4].values())  # it does not grow
+  assert growth["ffn"][4][8].low > 1
+
+
+@pytest.mark.slow
+def test_best_settings_of_linear_attention_change_between_lengths():
+  best = records.best_settings()["best"]
+  own = {
+    (e["batch_size"], e["learning_rate"])
+    for e in best
+    if (e["series"], e["fraction"]) == ("linear_attention", 0.5)
+  }
+  assert len(own) > 1
+
+
+@pytest.mark.slow
 def test_best_batches_are_small():
   for e in records.best_settings()["best"]:
     if e["trials"] and e["fraction"] == 0.5:
-      assert e["batch_size"] in ((16,) if e["series"] == "ffn" else (1, 4))
+      large = (e["series"], e["length"]) == ("ffn", 8)
+      assert e["batch_size"] in ((16,) if large else (1, 4))

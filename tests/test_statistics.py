@@ -57,3 +57,4 @@ def test_ratio_is_that_of_logarithms_and_its_interval_covers():
   assert 0.93 < np.mean(covered) < 0.98  # standard error 0.007
   exact = (2.0, 2.0, 2.0)
   assert ratio((10.0, 5.0, 30.0), exact) == pytest.approx((5.0, 2.5, 15.0))
+  assert ratio((10.0, 0.0, 30.0), exact) == pytest.approx((5.0, 0.0, 15.0))

@@ -260,6 +260,26 @@ def test_k_hop_follows_its_definition(hops):
       assert own[i] == (-1 if place is None else row[place])
 
 
+@pytest.mark.parametrize(
+  "task",
+  [
+    MQAR(length=16, num_pairs=3, vocabulary=18), InContextRecall(length=20, vocabulary=8),
+    InductionHeads(vocabulary=5), Copying(vocabulary=6), WordProblem(group="S3"),
+    Dyck(num_types=3), KHop(vocabulary=3), Memorisation(vocabulary=9),
+  ],
+  ids=lambda task: task.name,
+)  # fmt: skip
+def test_one_answer_to_all_is_wrong_as_often_as_said(task):
+  _, _, answers = drawn(task, n=3000)
+  there = answers >= 0
+  number = np.maximum(there.sum(axis=1), 1)
+  wrong = [
+    np.mean(np.sum(there & (answers != value), axis=1) / number)
+    for value in range(task.vocabulary)
+  ]
+  assert min(wrong) == pytest.approx(task.best_constant_error(), abs=0.05)
+
+
 def test_memorised_values_are_planted_once_for_each_trial():
   task = Memorisation(length=10, vocabulary=12)
   table, tokens, answers = drawn(task)

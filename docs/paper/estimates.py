@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sepfx.statistics import best_summary, intervals
 
 AT_MOST, MORE_THAN = "at most", "more than"
@@ -18,12 +20,14 @@ class Estimate:
   Attributes:
     value, low, high: NaN for an end that there is not.
     bound: "at most" or "more than" where it bounds the truth, else "".
+    slow: how many of its trials are much slower than the others.
   """
 
   value: float
   low: float
   high: float
   bound: str = ""
+  slow: int = 0
 
   def __format__(self, spec: str) -> str:
     """The number, after what it bounds; "i" asks for its interval, too.
@@ -63,7 +67,7 @@ def at_best(summary: Mapping[str, Any], fraction: float) -> dict[str, dict]:
     if len(marks) < 2:  # else nothing is known
       low, high = (math.nan if e[end] is None else e[end] for end in ("low", "high"))
       own = found.setdefault(e["series"], {})
-      own[e["length"]] = Estimate(e["mean"], low, high, *marks)
+      own[e["length"]] = Estimate(e["mean"], low, high, "".join(marks), e["slow"] or 0)
   return found
 
 
@@ -82,6 +86,35 @@ def growths(summary: Mapping[str, Any], fraction: float) -> dict[str, Mapping[st
         "last": e["over"][-1],
       }
   return found
+
+
+def at_settings(summary: Mapping[str, Any], fraction: float) -> dict[str, dict]:
+  """c of n ~ N^c at one setting for all lengths, by series, then by "batch, rate"."""
+  found: dict[str, dict] = {}
+  for e in summary["exponents"]:
+    for own in e["at_settings"] if e["fraction"] == fraction else ():
+      if own["low"] is not None:
+        setting = f"{own['batch_size']:g}, {own['learning_rate']:g}"
+        c = Estimate(own["c"], own["low"], own["high"])
+        found.setdefault(e["series"], {})[setting] = c
+  return found
+
+
+def steps_ratio(summary: Mapping[str, Any], fraction: float) -> Estimate:
+  """Steps at a batch over steps at one four times as large, at one rate.
+
+  The median over all pairs of settings at which every trial reached the threshold, with
+  the quartiles in the place of an interval.
+  """
+  known = [
+    c for c in summary["cells"] if c["fraction"] == fraction and not c["restricted"]
+  ]
+  names = ("series", "length", "learning_rate")
+  n = {(*(c[name] for name in names), c["batch_size"]): c["mean"] for c in known}
+  pairs = [(own, n.get((*at, 4 * b))) for (*at, b), own in n.items()]
+  found = [4 * own / other for own, other in pairs if other is not None]
+  low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
+  return Estimate(float(middle), float(low), float(high))
 
 
 def ratios(one: ByLength, other: ByLength) -> dict[str, dict]:

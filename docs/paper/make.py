@@ -7,7 +7,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
@@ -27,9 +27,12 @@ def numbers() -> dict[str, Any]:
   """What the text names, by name."""
   best, wide = records.best_settings(), records.batches_of_64()
   fixed, knobs = records.fixed_samples(), records.knobs()
+  seed1 = records.another_seed()
   half, tenth = estimates.at_best(best, 0.5), estimates.at_best(best, 0.1)
   at64, m = estimates.at_best(wide, 0.5), estimates.critical(fixed)
   growth, growth_tenth = estimates.growths(best, 0.5), estimates.growths(best, 0.1)
+  lower = estimates.ratios(tenth, half)
+  others = [n[4] for series, n in lower.items() if series != "deep_transformer"]
   return {
     "half": half,
     "tenth": tenth,
@@ -38,14 +41,28 @@ def numbers() -> dict[str, Any]:
     "factor_tenth": estimates.factors(tenth),
     "factor64": estimates.factors(at64),
     "left": estimates.ratios(half, at64),
-    "lower": estimates.ratios(tenth, half),
+    "lower": {
+      **lower,
+      "minimum": min(others, key=_value),
+      "maximum": max(others, key=_value),
+    },
     "growth": growth,
+    "seed1": estimates.at_best(seed1, 0.5),
+    "seed1_tenth": estimates.at_best(seed1, 0.1),
+    "growth_seed1": estimates.growths(seed1, 0.5),
+    "seed_table": tables.seeds(
+      (half, estimates.at_best(seed1, 0.5)), (tenth, estimates.at_best(seed1, 0.1))
+    ),
     "growth_tenth": growth_tenth,
     "growth64": estimates.growths(wide, 0.5),
+    "c_at": estimates.at_settings(best, 0.5),
+    "steps_ratio": estimates.steps_ratio(best, 0.5),
     "m": m,
     "m_over": estimates.between(fixed),
     "m_growth": estimates.along(fixed),
     "m_share": estimates.ratios(m, half),
+    "m_over_floor": {N: own.value / _floor(N) for N, own in m["ffn"].items()},
+    "risk": _risks(((16, 100), (32, 79))),
     "best_table": tables.best(best, half, tenth, at64),
     "growth_table": tables.growth(growth),
     "growth_table_tenth": tables.growth(growth_tenth),
@@ -53,6 +70,29 @@ def numbers() -> dict[str, Any]:
     "knob": estimates.of_knobs(knobs),
     "knob_table": tables.knobs(knobs),
   }
+
+
+def _value(own: estimates.Estimate) -> float:
+  return own.value
+
+
+def _floor(N: int) -> float:
+  """Theorem 6: below this m no stationary feedforward network has half the risk."""
+  return planted.first_layer_floor(N, tables.TOKEN_DIM, 0.5 * (1 - 1 / N))
+
+
+def _risks(places: Sequence[tuple[int, int]]) -> dict[int, dict[str, float]]:
+  """The Transformer's mean risk at lengths and sizes, beside the floor 1 - m/(N d)."""
+  found = {}
+  rows = [
+    records.rows_of(records.RESULTS / f"fixed_samples/{name}.csv").table
+    for name in ("transformer", "transformer_32")
+  ]
+  for N, m in places:
+    own = [r["risk"][(r["length"] == N) & (r["sample_size"] == m)] for r in rows]
+    risk = float(np.mean(np.concatenate(own)))
+    found[N] = {"m": m, "mean": risk, "floor": 1 - m / (N * tables.TOKEN_DIM)}
+  return found
 
 
 def text(named: Mapping[str, Any]) -> str:
@@ -112,10 +152,7 @@ def figure_2(named: Mapping[str, Any]) -> matplotlib.figure.Figure:
     fresh = {N: own for N, own in half.get(series, {}).items() if N in places}
     axis.plot(shift([*fresh]), [own.value for own in fresh.values()], **style, alpha=0.3,
               linewidth=points(1), markersize=points(4))  # fmt: skip
-  floors = [
-    planted.first_layer_floor(N, tables.TOKEN_DIM, 0.5 * (1 - 1 / N)) for N in places
-  ]
-  axis.plot(places, floors, color="black", linestyle=":", marker=".")
+  axis.plot(places, [_floor(N) for N in places], color="black", linestyle=":", marker=".")
   axis.set(xscale="log", yscale="log", xlabel="length N", ylabel="prompts m")
   axis.set_title("a fixed sample: half of the trials succeed")
   label_places(axis.xaxis, places)

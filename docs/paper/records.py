@@ -119,6 +119,14 @@ def best_settings() -> dict[str, Any]:
 
 
 @functools.cache
+def another_seed() -> dict[str, Any]:
+  """The summary of another seed on the same page."""
+  parts = commands("best_settings.md", "S")
+  run = best_rate_run(parts, RESULTS / "best_settings/seed1")
+  return best_rate.summarise_run(run)
+
+
+@functools.cache
 def knobs() -> list[dict[str, Any]]:
   """The summaries of one knob at a time on the same page."""
   rows = RESULTS / "best_settings/knobs"

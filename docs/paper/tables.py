@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docs.paper.estimates import ByLength, at_best, factors
+from docs.paper.estimates import ByLength, Estimate, at_best, factors
 from docs.paper.records import NAMES
 from experiments.qstr.fixed_samples import planted
 
@@ -37,12 +37,17 @@ def best(
     lower = tenth.get(series, {}).get(N)
     setting = f"{e['batch_size']:g}, {e['learning_rate']:g}"
     rows.append(
-      [NAMES[series], N, setting, f"{own:i}", f"{factor:i}" if factor else "",
-       f"{before:i}" if before else "", f"{lower:i}" if lower else ""]
+      [NAMES[series], N, setting, _marked(own), f"{factor:i}" if factor else "",
+       f"{before:i}" if before else "", _marked(lower) if lower else ""]
     )  # fmt: skip
   head = ["model", "N", "batch, rate", "n", "over the Transformer's",
           "n at batches of 64", "n below a tenth"]  # fmt: skip
   return table(head, rows)
+
+
+def _marked(n: Estimate) -> str:
+  """With a mark where a mean is of trials of which some are slow."""
+  return f"{n:i}" + " *" * (n.slow > 0)
 
 
 def growth(own: Mapping[str, Mapping[str, Any]]) -> str:
@@ -73,7 +78,18 @@ def fixed(m: ByLength, fresh: ByLength) -> str:
       rows.append([NAMES[series], N, f"{own:i}", f"{online}" if online else "",
                    knows, f"{layer:g}"])  # fmt: skip
   head = ["model", "N", "m", "n of fresh prompts", "least squares, index known",
-          "least m of a stationary feedforward network"]  # fmt: skip
+          "floor of Theorem 6"]  # fmt: skip
+  return table(head, rows)
+
+
+def seeds(half: tuple[ByLength, ByLength], tenth: tuple[ByLength, ByLength]) -> str:
+  """n of two seeds side by side, where both are there."""
+  rows = []
+  for series, values in half[1].items():
+    for N in values:
+      cells = [_marked(own[series][N]) for own in (*half, *tenth)]
+      rows.append([NAMES[series], N, *cells])
+  head = ["model", "N", "n, seed 0", "n, seed 1", "below a tenth, seed 0", "seed 1"]
   return table(head, rows)
 
 

@@ -73,6 +73,11 @@ def ratio(
     other: the same of what it is divided by.
   """
   value = one[0] / other[0]
-  below = math.hypot(math.log(one[0] / one[1]), math.log(other[2] / other[0]))
-  above = math.hypot(math.log(one[2] / one[0]), math.log(other[0] / other[1]))
+  below = math.hypot(_apart(one[1], one[0]), _apart(other[0], other[2]))
+  above = math.hypot(_apart(one[0], one[2]), _apart(other[1], other[0]))
   return value, value * math.exp(-below), value * math.exp(above)
+
+
+def _apart(low: float, high: float) -> float:
+  """How far on the scale of logarithms; 0 is infinitely far."""
+  return math.log(high / low) if low else math.inf

@@ -32,8 +32,6 @@ class Attention(Mixer):
   rotary: bool = False
   use_bias: bool = True
 
-  grows = True
-
   def setup(self) -> None:
     e, D = self.head_dim(self.num_heads), self.width
     takes = f"heads of an even size where positions are rotary, not {e}"
@@ -60,11 +58,14 @@ class Attention(Mixer):
     # How many tokens ago each entry was written; more than there were: never.
     behind = (place - jnp.arange(keys.shape[1])) % keys.shape[1]
     seen = self._seen(behind) & (behind <= count)
-    read = self._read(query, self.cast(keys), self.cast(values), seen[None])
+    read = self._read(query, keys.astype(key.dtype), values.astype(key.dtype), seen[None])
     return (keys, values, count + 1), read[:, 0]
 
   def init_state(self, n: int, length: int) -> Any:
-    """Keys and values of the tokens that are seen, and how many tokens there were."""
+    """Keys and values of the tokens that are seen, and how many tokens there were.
+
+    Of more tokens than `length` the last ones are kept.
+    """
     kept = length if self.window is None else min(self.window, length)
     e = self.head_dim(self.num_heads)
     empty = jnp.zeros((n, kept, self.num_heads, e), state_dtype(self))
@@ -89,7 +90,7 @@ class Attention(Mixer):
     exact = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
     weights = jax.nn.softmax(jnp.where(seen, exact, -jnp.inf), axis=-1)
     read = jnp.einsum("nhij,njhe->nihe", weights.astype(value.dtype), value)
-    return self.output(self.cast(read.reshape(*read.shape[:2], -1)))
+    return self.output(read.reshape(*read.shape[:2], -1))
 
 
 def rotated(
@@ -99,7 +100,7 @@ def rotated(
   half = heads.shape[-1] // 2
   rates = 10_000.0 ** (-jnp.arange(half) / half)
   angles = places[:, None, None] * rates  # [N 1 half]
-  cosine, sine = (own.astype(heads.dtype) for own in (jnp.cos(angles), jnp.sin(angles)))
+  cosine, sine = jnp.cos(angles), jnp.sin(angles)
   first, second = jnp.split(heads, 2, axis=-1)
   turned = first * cosine - second * sine, second * cosine + first * sine
-  return jnp.concatenate(turned, axis=-1)
+  return jnp.concatenate(turned, axis=-1).astype(heads.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from sepfx import specifications
 from sepfx.errors import require, require_positive
 from sepfx.models.deep_transformer import positions
 from sepfx.models.layers.initializers import MixerScheme
-from sepfx.models.layers.network import Network
+from sepfx.models.layers.network import Network, check_inputs
 from sepfx.models.mixers.mixer import ShortConvolution, rms_normalised
 from sepfx.models.mixers.named import MIXERS
 
@@ -42,7 +42,8 @@ class Backbone(Network):
     residual: whether there are residual connections.
     mlp_width: hidden units of a layer's MLP, with GELU; None for 4 times the width, 0 for
       no MLP.
-    convolution: tokens that a short convolution before each mixer sees; 0 for none.
+    convolution: tokens that a short convolution before each mixer sees, with SiLU; 0 for
+      none.
     tied: whether the head has the embedding's weights, and no biases.
     scheme: initial weights, "torch", "flax" or "gpt2".
     dtype, param_dtype: types of the computation and the parameters, as in `Network`.
@@ -105,6 +106,10 @@ class Backbone(Network):
 
   def _check(self) -> None:
     require_positive(self, "num_layers", "width", "vocabulary", "num_outputs")
+    kinds = {"positions": Positions, "norm": Norm, "scheme": MixerScheme}
+    for name, kind in kinds.items():
+      names = get_args(kind)
+      require(getattr(self, name) in names, name, getattr(self, name), ", ".join(names))
     for name in ("convolution", "mlp_width"):
       own = getattr(self, name)
       require(own is None or own >= 0, name, own, "an integer >= 0")
@@ -115,10 +120,11 @@ class Backbone(Network):
   @property
   def _depth(self) -> int:
     """Parts whose outputs are added to the residual stream."""
-    return 2 * self.num_layers
+    return self.num_layers * (1 if self.mlp_width == 0 else 2)
 
   def _embedded(self, inputs: Array) -> tuple[Array, nn.Embed | None]:
     integers = jnp.issubdtype(inputs.dtype, jnp.integer)
+    check_inputs(inputs, "n N" if integers else "n N D")
     takes = "a number of tokens for inputs of integers, none for vectors"
     require(
       integers == (self.vocabulary is not None), "vocabulary", self.vocabulary, takes
@@ -154,8 +160,9 @@ class Backbone(Network):
 
   def _mixer(self, layer: int) -> nn.Module:
     own = self.mixers
-    names = own.split(",") if isinstance(own, str) else own
+    names = [each.strip() for each in own.split(",")] if isinstance(own, str) else own
     names = names if isinstance(names, tuple | list) else (names,)
+    require(len(names) > 0, "mixers", own, "at least one")
     return self._made(names[layer % len(names)], f"mixer_{layer}")
 
   def _made(self, own: Any, name: str) -> nn.Module:
@@ -167,6 +174,8 @@ class Backbone(Network):
     known = MIXERS.get(specification.name)
     target = known or specifications.imported(specification.name, "mixers", takes)
     fields = specifications.typed(specification, target, "mixers")
+    takes = "no width: the backbone has one"
+    require("width" not in fields, "mixers", own, takes)
     if known:
       ours = {"scheme": self.scheme, "depth": self._depth, **self.types}
       fields = {**ours, **fields}

@@ -19,12 +19,15 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
 
   Args:
     mixer: [n N ...] -> [n N ...].
-    inputs: of it, no two sequences alike.
+    inputs: of it, two sequences at least that differ everywhere.
     name: what it is called, for the message.
 
   Raises:
     InvalidSetting: for a mixer that is not causal.
+    ValueError: for inputs that cannot tell.
   """
+  if len(inputs) < 2 or np.array_equal(inputs, jnp.roll(inputs, 1, axis=0)):
+    raise ValueError("it takes two sequences at least that differ")
   variables = mixer.init(jax.random.key(0), inputs)
   N = inputs.shape[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from sepfx.errors import require_positive
 from sepfx.models.mixers.linear import (
   MemoryMixer,
   exact,
-  log_uniform_rates,
+  logs_of_rates,
   step_biases,
 )
 from sepfx.models.mixers.memories import Terms
@@ -60,32 +61,36 @@ class DeltaNet(MemoryMixer):
     e = self.head_dim(self.num_heads)
     return e, e
 
-  def parts(self, rows: Array) -> tuple[Array, ...]:
-    return self.query(rows), self.key(rows), self.value(rows)
+  def parts(self, rows: Array) -> tuple[tuple[Array, ...], Any]:
+    own = self.query(rows), self.key(rows), self.value(rows)
+    return own, (self.beta(rows), *self.gates(rows))
+
+  def gates(self, rows: Array) -> tuple[Array, ...]:
+    """What further layers make of the tokens."""
+    del rows
+    return ()
 
   def unconvolved(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(nn.silu(part) for part in parts)
 
-  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+  def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     query, key, value = (self.heads(part) for part in parts)
-    beta = nn.sigmoid(exact(self.beta(rows))) * (2.0 if self.negative else 1.0)
+    beta = nn.sigmoid(exact(rest[0])) * (2.0 if self.negative else 1.0)
     query = unit(query) / math.sqrt(query.shape[-1])
-    return Terms(query, unit(key), value, self.log_decay(rows), beta)
+    return Terms(query, unit(key), value, self.log_decay(rest), beta)
 
-  def log_decay(self, rows: Array) -> Array | None:
+  def log_decay(self, rest: Any) -> Array | None:
     """None: it forgets nothing."""
-    del rows
+    del rest
     return None
 
-  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
-    del parts
-    normalised = rms_normalised(read) * self.cast(self.scale)
-    normalised = normalised.reshape(*rows.shape[:2], -1)
-    return self.output(self.gated(normalised, rows))
+  def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
+    normalised = self.gated(rms_normalised(read) * self.scale, rest)
+    return self.output(self.joined(normalised, parts[0]))
 
-  def gated(self, read: Array, rows: Array) -> Array:
+  def gated(self, read: Array, rest: Any) -> Array:
     """What is read, as it is."""
-    del rows
+    del rest
     return read
 
 
@@ -109,7 +114,7 @@ class GatedDeltaNet(DeltaNet):
     require_positive(self, "expand")
     D, H = self.width, self.num_heads
     self.steps = self.linear(D, H, use_bias=False)
-    self.log_rate = self.param("log_rate", log_uniform_rates(0.0), (H,), self.param_dtype)
+    self.log_rate = self.param("log_rate", logs_of_rates(0.0), (H,), self.param_dtype)
     self.step_bias = self.param("step_bias", step_biases, (H,), self.param_dtype)
     self.gate = self.linear(D, self.expand * D, use_bias=False)
 
@@ -117,9 +122,12 @@ class GatedDeltaNet(DeltaNet):
     e = self.head_dim(self.num_heads)
     return e, self.expand * e
 
-  def log_decay(self, rows: Array) -> Array:
-    steps = nn.softplus(exact(self.steps(rows)) + self.step_bias)
+  def gates(self, rows: Array) -> tuple[Array, ...]:
+    return self.steps(rows), self.gate(rows)
+
+  def log_decay(self, rest: Any) -> Array:
+    steps = nn.softplus(exact(rest[1]) + self.step_bias)
     return (-jnp.exp(self.log_rate) * steps)[..., None]
 
-  def gated(self, read: Array, rows: Array) -> Array:
-    return read * nn.silu(self.gate(rows))
+  def gated(self, read: Array, rest: Any) -> Array:
+    return read * nn.silu(self.heads(exact(rest[2])))

@@ -24,7 +24,7 @@ from sepfx.models.mixers.mixer import (
 )
 
 # Of the times over which Mamba-2 and gated delta rules forget, at the beginning.
-_SHORTEST, _LONGEST, _FLOOR = 1e-3, 1e-1, 1e-4
+_SHORTEST, _LONGEST = 1e-3, 1e-1
 
 
 class MemoryMixer(Mixer):
@@ -43,18 +43,19 @@ class MemoryMixer(Mixer):
 
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
     rows = self.checked(rows)
-    parts = self.parts(rows)
+    parts, rest = self.parts(rows)
     if self.convolution:
       own = zip(self.convolutions, parts, strict=True)
       parts = tuple(convolve(part) for convolve, part in own)
     else:
       parts = self.unconvolved(parts)
-    return self.out(memories.in_chunks(self.terms(parts, rows)), parts, rows)
+    read = memories.in_chunks(self.terms(parts, rest))
+    return self.out(read, parts, rest)
 
   def step(self, state: Any, row: Float[Array, "n D"]) -> tuple[Any, Array]:
     memory, seen = state
     row = self.cast(row)[:, None]
-    parts = self.parts(row)
+    parts, rest = self.parts(row)
     if self.convolution:
       own = zip(self.convolutions, seen, parts, strict=True)
       stepped = [convolve.step(before, part[:, 0]) for convolve, before, part in own]
@@ -62,8 +63,8 @@ class MemoryMixer(Mixer):
       parts = tuple(part[:, None] for _, part in stepped)
     else:
       parts = self.unconvolved(parts)
-    memory, read = memories.step(memory, self.terms(parts, row))
-    return (memory, seen), self.out(self.cast(read)[:, None], parts, row)[:, 0]
+    memory, read = memories.step(memory, self.terms(parts, rest))
+    return (memory, seen), self.out(read[:, None], parts, rest)[:, 0]
 
   def init_state(self, n: int, length: int) -> Any:
     """The memory, and what the convolutions have seen."""
@@ -98,21 +99,25 @@ class MemoryMixer(Mixer):
     """K and V."""
     raise NotImplementedError
 
-  def parts(self, rows: Array) -> tuple[Array, ...]:
-    """What is convolved, [n N F] each."""
+  def parts(self, rows: Array) -> tuple[tuple[Array, ...], Any]:
+    """What is convolved, [n N F] each, and what else comes of the tokens."""
     raise NotImplementedError
 
   def unconvolved(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
     """What stands for the convolved parts where there are no convolutions."""
     return parts
 
-  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+  def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     """What the tokens do to the memory."""
     raise NotImplementedError
 
-  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
-    """What the tokens become, from what they read, [n N H V]."""
+  def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
+    """What the tokens become, from what they read, [n N H V] in single precision."""
     raise NotImplementedError
+
+  def joined(self, read: Array, like: Array) -> Array:
+    """All heads as one, [n N H V], in the type of the computation."""
+    return read.reshape(*read.shape[:2], -1).astype(like.dtype)
 
 
 class _Normalised(MemoryMixer):
@@ -144,20 +149,22 @@ class _Normalised(MemoryMixer):
     own = self.num_heads * self.query_dim()
     return own, own, self.width
 
-  def parts(self, rows: Array) -> tuple[Array, ...]:
-    return self.query(rows), self.key(rows), self.value(rows)
+  def parts(self, rows: Array) -> tuple[tuple[Array, ...], Any]:
+    return (self.query(rows), self.key(rows), self.value(rows)), None
 
-  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
-    del rows
+  def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
+    del rest
     query, key, value = (self.heads(part) for part in parts)
     ones = jnp.ones((*value.shape[:-1], 1), value.dtype)
     value = jnp.concatenate([value, ones], axis=-1)
     return Terms(self.features(query), self.features(key), value)
 
-  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
-    del parts
-    mean = read[..., :-1] / (read[..., -1:] + 1e-12)
-    return self.output(mean.reshape(rows.shape))
+  def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
+    del rest
+    # Weights are positive, and may be too small for their sum to be more than 0.
+    total = jnp.maximum(read[..., -1:], jnp.finfo(read.dtype).tiny)
+    mean = read[..., :-1] / total
+    return self.output(self.joined(mean, parts[0]))
 
 
 class LinearAttention(_Normalised):
@@ -226,7 +233,7 @@ class GatedLinearAttention(MemoryMixer):
   head and gated by SiLU.
 
   Attributes:
-    num_heads: H, which divides the width and half the width.
+    num_heads: H, which divides the width and the numbers of all keys.
     expand_keys: numbers of all keys of a token over the width.
     gate_rank: numbers that a decay goes through.
     gate_temperature: root that the decays are.
@@ -266,20 +273,20 @@ class GatedLinearAttention(MemoryMixer):
   def memory_shape(self) -> tuple[int, int]:
     return self._keys // self.num_heads, self.head_dim(self.num_heads)
 
-  def parts(self, rows: Array) -> tuple[Array, ...]:
-    return self.query(rows), self.key(rows), self.value(rows)
+  def parts(self, rows: Array) -> tuple[tuple[Array, ...], Any]:
+    own = self.query(rows), self.key(rows), self.value(rows)
+    return own, (self.decay_up(self.decay_down(rows)), self.gate(rows))
 
-  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+  def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     query, key, value = (self.heads(part) for part in parts)
-    logits = exact(self.decay_up(self.decay_down(rows)))
+    logits = exact(rest[0])
     decay = self.heads(nn.log_sigmoid(logits) / self.gate_temperature)
     return Terms(query / math.sqrt(query.shape[-1]), key, value, decay)
 
-  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
-    del parts
-    gate = nn.silu(self.heads(self.gate(rows)))
-    normalised = rms_normalised(read) * self.cast(self.scale) * gate
-    return self.output(normalised.reshape(rows.shape))
+  def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
+    gate = nn.silu(self.heads(rest[1]))
+    normalised = rms_normalised(read) * self.scale * gate
+    return self.output(self.joined(normalised, parts[0]))
 
 
 class Mamba2(MemoryMixer):
@@ -310,7 +317,7 @@ class Mamba2(MemoryMixer):
     D, H, inner = self.width, self.num_heads, self._inner
     joint = 2 * inner + 2 * self.state_dim + H
     self.input = self.linear(D, joint, use_bias=False)
-    self.log_rate = self.param("log_rate", log_uniform_rates(1.0), (H,), self.param_dtype)
+    self.log_rate = self.param("log_rate", logs_of_rates(1.0), (H,), self.param_dtype)
     self.step_bias = self.param("step_bias", step_biases, (H,), self.param_dtype)
     self.skip = self.param("skip", nn.initializers.ones, (H,), self.param_dtype)
     self.scale = self.param("scale", nn.initializers.ones, (inner,), self.param_dtype)
@@ -330,28 +337,26 @@ class Mamba2(MemoryMixer):
   def memory_shape(self) -> tuple[int, int]:
     return self.state_dim, self._inner // self.num_heads
 
-  def _joint(self, rows: Array) -> list[Array]:
-    """The gate, x, B, C and the steps."""
+  def parts(self, rows: Array) -> tuple[tuple[Array, ...], Any]:
     ends = np.cumsum([self._inner, *self.part_features()]).tolist()
-    return jnp.split(self.input(rows), ends, axis=-1)
-
-  def parts(self, rows: Array) -> tuple[Array, ...]:
-    return tuple(self._joint(rows)[1:4])
+    gate, *own, steps = jnp.split(self.input(rows), ends, axis=-1)
+    return tuple(own), (gate, steps)
 
   def unconvolved(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(nn.silu(part) for part in parts)
 
-  def terms(self, parts: tuple[Array, ...], rows: Array) -> Terms:
+  def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     x, key, query = parts
-    steps = nn.softplus(exact(self._joint(rows)[4]) + self.step_bias)
+    steps = nn.softplus(exact(rest[1]) + self.step_bias)
     decay = -jnp.exp(self.log_rate) * steps
-    value = self.heads(x) * steps[..., None].astype(x.dtype)
+    value = exact(self.heads(x)) * steps[..., None]
     return Terms(query[:, :, None], key[:, :, None], value, decay[..., None])
 
-  def out(self, read: Array, parts: tuple[Array, ...], rows: Array) -> Array:
-    read = read + self.cast(self.skip)[:, None] * self.heads(parts[0])
-    gated = read.reshape(*rows.shape[:2], -1) * nn.silu(self._joint(rows)[0])
-    return self.output(rms_normalised(gated) * self.cast(self.scale))
+  def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
+    read = read + self.skip[:, None] * self.heads(parts[0])
+    gated = read.reshape(*read.shape[:2], -1) * nn.silu(exact(rest[0]))
+    normalised = rms_normalised(gated) * self.scale
+    return self.output(normalised.astype(parts[0].dtype))
 
 
 def exact(rows: Array) -> Array:
@@ -359,7 +364,7 @@ def exact(rows: Array) -> Array:
   return rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
 
 
-def log_uniform_rates(least: float):
+def logs_of_rates(least: float):
   """Logarithms of rates that are uniform from `least` to 16."""
 
   def init(key, shape, dtype):
@@ -373,5 +378,4 @@ def step_biases(key, shape, dtype):
   """Of softplus, so that steps are log-uniform from 0.001 to 0.1."""
   low, high = math.log(_SHORTEST), math.log(_LONGEST)
   steps = jnp.exp(jax.random.uniform(key, shape, dtype, low, high))
-  steps = jnp.maximum(steps, _FLOOR)
   return steps + jnp.log(-jnp.expm1(-steps))

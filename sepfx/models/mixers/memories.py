@@ -14,7 +14,7 @@ chunk to chunk by the recurrence. The forms of the chunks are those of Yang et a
 "Parallelizing Linear Transformers with the Delta Rule over Sequence Length" (2024) and
 "Gated Delta Networks" (2025), and of Dao and Gu, "Transformers are SSMs" (2024).
 
-All of it computes in single precision at least.
+All of it computes, and is returned, in single precision at least.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def by_recurrence(terms: Terms) -> Float[Array, "n N H V"]:
   """What is read at each token, one after another."""
   times_first = jax.tree.map(lambda own: jnp.moveaxis(own, 1, 0)[:, :, None], terms)
   read = jax.lax.scan(step, empty(terms), times_first)[1]
-  return jnp.moveaxis(read, 0, 1).astype(terms.value.dtype)
+  return jnp.moveaxis(read, 0, 1)
 
 
 def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]:
@@ -109,17 +109,21 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
   log_decay = terms.log_decay
   if log_decay is None:
     log_decay = jnp.zeros((1, 1, 1, C, 1), start.dtype)
-  # Of the logarithm of what is left at i of what stood there before the chunk.
+  # Logarithms of what is left at i of what stood there before the chunk, and at its end
+  # of what was written at i. No sum is taken as a difference of others: after a strong
+  # decay these would cancel.
   left = jnp.cumsum(log_decay, axis=-2)
-  to_end = jnp.exp(left[..., -1:, :] - left)
-  scores = _scores(query, key, left, 0)
+  after = jnp.concatenate([log_decay[..., 1:, :], jnp.zeros_like(left[..., :1, :])], -2)
+  to_end = jnp.exp(jax.lax.cumsum(after, axis=after.ndim - 2, reverse=True))
+  kept = _kept(log_decay)
+  scores = _scores(query, key, kept)
   erased = None
   if terms.beta is None:
     added = value
   else:
     # Each value as it is written depends on those before it: a triangular system.
     beta = terms.beta[..., None]
-    before = beta * _scores(key, key, left, -1)
+    before = beta * jnp.tril(_scores(key, key, kept), -1)
     wanted = jnp.concatenate([value, key * jnp.exp(left)], axis=-1)
     solved = inverse(before) @ (beta * wanted)
     added, erased = jnp.split(solved, [value.shape[-1]], axis=-1)
@@ -135,7 +139,7 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
   own = (query * jnp.exp(left), scores, added, erased, key * to_end, last)
   read = jax.lax.scan(next_chunk, start, own)[1]
   read = jnp.moveaxis(read, (0, 2), (1, 3)).reshape(n, chunks * C, H, -1)
-  return read[:, :N].astype(terms.value.dtype)
+  return read[:, :N]
 
 
 def inverse(lower: Float[Array, "*c C C"]) -> Float[Array, "*c C C"]:
@@ -166,20 +170,21 @@ def inverse(lower: Float[Array, "*c C C"]) -> Float[Array, "*c C C"]:
   return found[..., 0, :C, :C]
 
 
+def _kept(log_decay: Float[Array, "*c C G"]) -> Float[Array, "*c C C G"]:
+  """What is left at i of what was written at j: exp(sum of g after j up to i); else 0."""
+  C = log_decay.shape[-2]
+  after = jnp.tril(jnp.ones((C, C), bool), -1)[..., None]
+  sums = jnp.cumsum(jnp.where(after, log_decay[..., :, None, :], 0.0), axis=-3)
+  seen = jnp.tril(jnp.ones((C, C), bool))[..., None]
+  return jnp.where(seen, jnp.exp(sums), 0.0)
+
+
 def _scores(
   query: Float[Array, "*heads C K"],
   key: Float[Array, "*heads C K"],
-  left: Float[Array, "*of_decays C #K"],
-  diagonal: int,
+  kept: Float[Array, "*of_decays C C #K"],
 ) -> Float[Array, "*either C C"]:
-  """Sums over k of q_ik k_jk exp(left_ik - left_jk) for j <= i + diagonal, else 0.
-
-  Differences are taken before exponentials: of strong decays these would overflow.
-  """
-  C = query.shape[-2]
-  seen = jnp.tril(jnp.ones((C, C), bool), diagonal)
-  apart = left[..., :, None, :] - left[..., None, :, :]
-  kept = jnp.exp(jnp.where(seen[..., None], apart, -jnp.inf))
-  if left.shape[-1] == 1:
+  """Sums over k of q_ik k_jk kept_ijk."""
+  if kept.shape[-1] == 1:
     return query @ jnp.swapaxes(key, -1, -2) * kept[..., 0]
   return jnp.einsum("...ik,...jk,...ijk->...ij", query, key, kept)

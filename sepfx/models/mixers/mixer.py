@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sepfx.errors import require
-from sepfx.models.layers.initializers import MixerScheme
+from sepfx.models.layers.initializers import MixerScheme, uniform
 from sepfx.models.layers.network import Network, check_inputs
 
 
@@ -33,9 +33,6 @@ class Mixer(Network):
   width: int
   scheme: MixerScheme = "torch"
   depth: int = 1
-
-  # Whether its state grows with the length.
-  grows: ClassVar[bool] = False
 
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
     """Returns what each token becomes, given itself and those before it."""
@@ -85,30 +82,31 @@ class Mixer(Network):
 class ShortConvolution(Network):
   """A causal convolution of each feature by itself over the last few tokens.
 
-  Weights start as PyTorch's `Conv1d` has them, uniform within 1/sqrt(size).
+  Weights start as PyTorch's `Conv1d` has them, uniform within 1/sqrt(size), or normal.
 
   Attributes:
     features: of a token.
     size: tokens that are seen, the current one among them.
     activated: whether SiLU follows.
     use_bias: whether there is a bias.
+    deviation: of normal weights, with zero biases; None for PyTorch's.
   """
 
   features: int
   size: int = 4
   activated: bool = True
   use_bias: bool = False
+  deviation: float | None = None
 
   def setup(self) -> None:
     require(self.size >= 1, "size", self.size, "an integer >= 1")
-    bound = self.size**-0.5
-
-    def init(key, shape, dtype):
-      return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    self.kernel = self.param("kernel", init, (self.size, self.features), self.param_dtype)
+    of_kernel = of_bias = uniform(self.size**-0.5)
+    if self.deviation is not None:
+      of_kernel, of_bias = nn.initializers.normal(self.deviation), nn.initializers.zeros
+    shape = self.size, self.features
+    self.kernel = self.param("kernel", of_kernel, shape, self.param_dtype)
     if self.use_bias:
-      self.bias = self.param("bias", init, (self.features,), self.param_dtype)
+      self.bias = self.param("bias", of_bias, shape[1:], self.param_dtype)
 
   def __call__(self, rows: Float[Array, "n N F"]) -> Float[Array, "n N F"]:
     """Maps whole sequences."""
@@ -125,10 +123,6 @@ class ShortConvolution(Network):
     seen = jnp.concatenate([state.astype(row.dtype), row[:, None]], axis=1)
     terms = (seen[:, k] * own for k, own in enumerate(self.cast(self.kernel)))
     return seen[:, 1:].astype(state.dtype), self._after(sum(terms))
-
-  def init_state(self, n: int) -> Float[Array, "n before F"]:
-    """Zeros."""
-    return jnp.zeros((n, self.size - 1, self.features), state_dtype(self))
 
   def _after(self, rows: Any) -> Array:
     if self.use_bias:

@@ -20,6 +20,8 @@ from sepfx.models.recurrent import gru_cell, scan_cells
 # The published constant by which RG-LRU's decays are raised, and the radii between which
 # they begin.
 _POWER, _INNER, _OUTER = 8.0, 0.9, 0.999
+# The variance of a convolution's weights, times their number.
+_OF_CONVOLUTION = 0.01
 # Of 1 - a^2 before its root, whose derivative has no bound at 0.
 _LEAST = 2.5e-7
 
@@ -33,7 +35,7 @@ class RGLRU(Mixer):
   with a_i = exp(-8 r_i softplus(lambda)) and gates g and r that are block-diagonal in the
   heads; h_1 = g_1 x_1. There the square root has a first derivative of its own, at most
   1,000. Here 1 - a_i^2 is 2.5e-7 where it is less, so that all derivatives are those of
-  one function.
+  one function. It has initial weights of its own: `scheme` and `depth` change nothing.
 
   Attributes:
     num_heads: blocks of the gates, which divide the state.
@@ -52,11 +54,12 @@ class RGLRU(Mixer):
     require(proper, "num_heads", H, f"a divisor of the {S} numbers of the state")
     self.gate, self.input = self._dense(S), self._dense(S)
     self.convolve = ShortConvolution(
-      S, self.convolution, activated=False, use_bias=True, **self.types
-    )
+      S, self.convolution, activated=False, use_bias=True,
+      deviation=math.sqrt(_OF_CONVOLUTION / self.convolution), **self.types,
+    )  # fmt: skip
     self.radii = self.param("radii", _radii, (S,), self.param_dtype)
     blocks, zeros = (H, S // H, S // H), nn.initializers.zeros
-    init = nn.initializers.normal(math.sqrt(H / S))
+    init = nn.initializers.normal(math.sqrt(1 / S))
     self.kernels = [
       self.param(f"{name}_kernel", init, blocks, self.param_dtype)
       for name in ("input_gate", "decay_gate")
@@ -116,7 +119,7 @@ class RGLRU(Mixer):
 
   def _out(self, states: Array, rows: Array) -> Array:
     gate = nn.gelu(self.gate(rows))
-    return self.output(gate * self.cast(states))
+    return self.output((gate * states).astype(rows.dtype))
 
 
 def _radii(key, shape, dtype):
@@ -149,15 +152,16 @@ class MinGRU(Mixer):
     return self.width if self.state_dim is None else self.state_dim
 
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
-    times_first = jnp.swapaxes(self.checked(rows), 0, 1)
-    kept, added = self._terms(times_first)
+    rows = self.checked(rows)
+    kept, added = self._terms(jnp.swapaxes(rows, 0, 1))
     (states,) = scan_linear((kept,), (added,))
-    return self.output(self.cast(jnp.swapaxes(states, 0, 1)))
+    return self.output(jnp.swapaxes(states, 0, 1).astype(rows.dtype))
 
   def step(self, state: Array, row: Float[Array, "n D"]) -> tuple[Array, Array]:
-    kept, added = self._terms(self.cast(row))
+    row = self.cast(row)
+    kept, added = self._terms(row)
     state = kept * state + added
-    return state, self.output(self.cast(state))
+    return state, self.output(state.astype(row.dtype))
 
   def init_state(self, n: int, length: int) -> Array:
     """h, zeros."""
@@ -172,8 +176,9 @@ class MinGRU(Mixer):
 class GRU(Mixer):
   """A gated recurrent unit, in PyTorch's equations, and a linear layer.
 
-  Cho et al. (2014) with the reset gate after the product, as cuDNN has it. Weights start
-  as those of `torch.nn.GRU`: uniform within 1/sqrt(state_dim).
+  Cho et al. (2014) with the reset gate after the product, as cuDNN has it. With the
+  scheme "torch" weights start as those of `torch.nn.GRU`: uniform within
+  1/sqrt(state_dim). With the others they are LeCun-normal and orthogonal, biases 0.
 
   Attributes:
     state_dim: numbers of h; None for the width.
@@ -201,17 +206,18 @@ class GRU(Mixer):
     return self.width if self.state_dim is None else self.state_dim
 
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
-    times_first = jnp.swapaxes(self.checked(rows), 0, 1)
+    rows = self.checked(rows)
     kernel, bias = (self._gates(own) for own in (self.hidden_kernel, self.hidden_bias))
-    x_gates = self._of_input(times_first)
+    x_gates = self._of_input(jnp.swapaxes(rows, 0, 1))
     (states,) = scan_cells(gru_cell, 1, [x_gates], [kernel], [bias])
-    return self.output(self.cast(jnp.swapaxes(states, 0, 1)))
+    return self.output(jnp.swapaxes(states, 0, 1).astype(rows.dtype))
 
   def step(self, state: Array, row: Float[Array, "n D"]) -> tuple[Array, Array]:
     kernel, bias = (self._gates(own) for own in (self.hidden_kernel, self.hidden_bias))
     h_gates = [state @ own + b for own, b in zip(kernel, bias, strict=True)]
-    (state,) = gru_cell(self._of_input(self.cast(row)), h_gates, (state,))
-    return state, self.output(self.cast(state))
+    row = self.cast(row)
+    (state,) = gru_cell(self._of_input(row), h_gates, (state,))
+    return state, self.output(state.astype(row.dtype))
 
   def init_state(self, n: int, length: int) -> Array:
     """h, zeros."""

@@ -22,11 +22,9 @@ class Copying(TokenTask):
   Poli et al., "Mechanistic Design and Scaling of Hybrid Architectures" (2024).
 
   Attributes:
-    length: N, more than twice as many as are copied, and one.
+    length: N, at least twice as many as are copied, and one.
     num_copied: tokens to copy.
     vocabulary: tokens that there are; the last two are the blank and the one that asks.
-    selective: whether the first blanks stand between the tokens and not after them, each
-      before one that is drawn.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -35,9 +33,10 @@ class Copying(TokenTask):
   length: int = 256
   num_copied: int = 16
   vocabulary: int = 16
-  selective: bool = False
 
   name: ClassVar[str] = "copying"
+  # Whether the first blanks stand between the tokens and not after them.
+  selective: ClassVar[bool] = False
 
   def __post_init__(self) -> None:
     kinds.settle(self)
@@ -69,8 +68,7 @@ class Copying(TokenTask):
 
 @dataclasses.dataclass(frozen=True)
 class SelectiveCopying(Copying):
-  """The same with the first blanks between the tokens, as MAD has it."""
-
-  selective: bool = True
+  """The same with the first blanks between the tokens, each before one that is drawn."""
 
   name: ClassVar[str] = "selective_copying"
+  selective: ClassVar[bool] = True

@@ -21,9 +21,10 @@ class MQAR(TokenTask):
 
   Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models"
   (2024), as zoology/data/multiquery_ar.py of HazyResearch/zoology at d88d6f5 draws it.
-  The pairs stand first. Each key comes again at an even distance, of which the k-th is
-  drawn with a weight of k^(a - 1), no two keys at one. There its value is asked for. Keys
-  and values are of either half of the vocabulary, and 0 stands where nothing else does.
+  The pairs stand first. Each key comes again at an even distance from their end. Of these
+  the k-th is drawn with a weight of k^(a - 1), no two keys at one. There its value is
+  asked for. Keys and values are of either half of the vocabulary, and 0 stands where
+  nothing else does.
 
   Attributes:
     length: N, even.
@@ -51,8 +52,6 @@ class MQAR(TokenTask):
     require(N >= 4 and N % 2 == 0, "length", N, "an even number >= 4")
     require(1 <= P <= N // 4, "num_pairs", P, f"an integer from 1 to {N // 4}, N / 4")
     require(V > N and V % 2 == 0, "vocabulary", V, f"an even number > {N}, the length")
-    takes = f"enough for {P} keys that differ, {2 * P + 2}"
-    require(V // 2 - 1 >= P, "vocabulary", V, takes)
     proper = math.isfinite(self.power) and self.power > 0
     require(proper, "power", self.power, "a positive number")
 
@@ -88,7 +87,8 @@ class InContextRecall(TokenTask):
   Poli et al., "Mechanistic Design and Scaling of Hybrid Architectures" (2024), as
   mad/data/instances.py of athms/mad-lab at 0f49a45 draws it with several queries. Each
   pair is noise or a key with its value in this sequence. At each key that was there
-  before its value is asked for. The last key is one of those that were there.
+  before its value is asked for. The last key is one of those that were there. There a
+  model trains on all next tokens, here on those that are asked for.
 
   Attributes:
     length: N, even.
@@ -255,10 +255,14 @@ def distinct(key: PRNGKeyArray, shape: tuple[int, int], number: int) -> Int[Arra
   The i-th is drawn among those that are left, and counted past those that are not.
   """
   n, k = shape
-  found = jnp.zeros((n, 0), int)
-  for i, own in enumerate(jax.random.split(key, k)):
-    x = jax.random.randint(own, (n,), 0, number - i)
-    for taken in jnp.moveaxis(jnp.sort(found, axis=1), 1, 0):
-      x = x + (x >= taken)
-    found = jnp.concatenate([found, x[:, None]], axis=1)
-  return found
+  places = jnp.arange(k)
+
+  def one(taken, own):  # sorted, and beyond all numbers where nothing is taken yet
+    i, key = own
+    x = jax.random.randint(key, (n,), 0, number - i)
+    x = x + jnp.sum(taken - places <= x[:, None], axis=1)
+    return jnp.sort(taken.at[:, -1].set(x), axis=1), x
+
+  start = jnp.full((n, k), 2 * number + k)
+  drawn = jax.lax.scan(one, start, (places, jax.random.split(key, k)))[1]
+  return drawn.T

@@ -27,9 +27,10 @@ def multiplication(group: str) -> np.ndarray:
     InvalidSetting: for another group.
   """
   kind, number = group[:1], group[1:]
-  takes = "Z with a number from 2, or S with one from 2 to 5"
-  known = number.isdigit() and (kind == "Z" or (kind == "S" and int(number) <= 5))
-  require(known and int(number) >= 2, "group", group, takes)
+  takes = "Z with a number from 2 to 1000, or S with one from 2 to 5"
+  largest = {"Z": 1000, "S": 5}.get(kind, 0)
+  known = number.isascii() and number.isdigit() and 2 <= int(number) <= largest
+  require(known, "group", group, takes)
   order = int(number)
   if kind == "Z":
     return np.add.outer(np.arange(order), np.arange(order)) % order
@@ -96,7 +97,8 @@ class WordProblem(TokenTask):
 class Dyck(TokenTask):
   """Brackets of k types, nested at most so deep: which type closes next?
 
-  After each bracket the type of the innermost open one is asked for, where one is open.
+  After each bracket the type of the innermost open one is asked for, where one is open:
+  after an opening bracket that is its own.
   Hewitt et al., "RNNs Can Generate Bounded Hierarchical Languages with Optimal Memory"
   (2020), have these languages. A bracket opens with a chance of one half, where the depth
   leaves both; all types are alike.
@@ -197,8 +199,9 @@ class KHop(TokenTask):
     n, N = num_samples, self.length
     tokens = jax.random.randint(key, (n, N), 0, self.vocabulary)
     found = jnp.broadcast_to(jnp.arange(N), (n, N))
+    once = _found(tokens)
     for _ in range(self.hops):
-      next_one = jnp.take_along_axis(_found(tokens), jnp.maximum(found, 0), axis=1)
+      next_one = jnp.take_along_axis(once, jnp.maximum(found, 0), axis=1)
       found = jnp.where(found >= 0, next_one, -1)
     there = jnp.take_along_axis(tokens, jnp.maximum(found, 0), axis=1)
     asked = jnp.broadcast_to(jnp.arange(N), (n, N))

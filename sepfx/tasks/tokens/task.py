@@ -72,9 +72,10 @@ def token_objective(vocabulary: int) -> Objective:
 
 
 class TokenTask:
-  """A task of tokens that plants nothing; subclasses are frozen dataclasses.
+  """A task of tokens; subclasses are frozen dataclasses.
 
-  They have `name`, `length`, `vocabulary`, `num_answers` and `draw`.
+  They have `name`, `length`, `vocabulary` and `num_answers`; and `draw`, or where they
+  plant something `init` and `sample`.
   """
 
   @property
@@ -112,7 +113,7 @@ class TokenTask:
     return Asked(sample.tokens, sample.asked)
 
   def best_constant_error(self) -> float:
-    """Of one answer to all questions."""
+    """Of one answer to all questions, where every sequence has one."""
     return 1 - 1 / self.num_answers
 
   def check_draw(self, keys: Key[Array, " k"]) -> None:
