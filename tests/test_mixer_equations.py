@@ -185,10 +185,24 @@ def of_gru(own, x):
   return dense(own["output"], np.array(states))
 
 
+def of_base_convolution(own, x):
+  return convolved(own["convolve"], x) * dense(own["projection"], x) + x
+
+
+def of_long_convolution(own, x, most=9):
+  place = np.arange(N)
+  angles = 1e-4 * 2 * np.pi * place / most
+  features = np.stack([place / (most - 1), np.cos(angles), -np.sin(angles)], axis=-1)
+  weights = dense(own["narrow"], np.maximum(dense(own["widen"], features), 0))
+  mixed = np.array([sum(weights[i - j] * x[j] for j in range(i + 1)) for i in range(N)])
+  return (mixed + x) * dense(own["projection"], x) + x
+
+
 EQUATIONS = {
   "linear_attention": of_linear_attention, "based": of_based, "gla": of_gla,
   "delta": of_delta, "gated_delta": of_gated_delta, "mamba2": of_mamba2,
-  "rg_lru": of_rg_lru, "min_gru": of_min_gru, "gru": of_gru,
+  "base_convolution": of_base_convolution, "rg_lru": of_rg_lru, "min_gru": of_min_gru,
+  "gru": of_gru,
 }  # fmt: skip
 
 
@@ -220,6 +234,11 @@ def test_layers_are_their_equations(name):
 def test_a_negative_delta_rule_replaces_up_to_twice():
   found, own, rows = outputs("delta", negative=True)
   np.testing.assert_allclose(found, of_delta(own, rows, most=2.0), atol=1e-10)
+
+
+def test_a_long_filter_is_made_of_places():
+  found, own, rows = outputs("base_convolution", length=9)
+  np.testing.assert_allclose(found, of_long_convolution(own, rows), atol=1e-10)
 
 
 def test_initial_rates_are_in_their_published_ranges():

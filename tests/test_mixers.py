@@ -38,6 +38,7 @@ KINDS = {
   "linear attention with one": ("linear_attention", {"convolution": 2}),
   "rg_lru in blocks": ("rg_lru", {"num_heads": 2, "state_dim": 12}),
   "gru of another size": ("gru", {"state_dim": 5, "scheme": "flax"}),
+  "long convolution": ("base_convolution", {"length": 25}),
   "min_gru of another size": ("min_gru", {"state_dim": 5}),
 }
 # Options are further cases of what quick tests hold.
@@ -170,7 +171,7 @@ def test_state_size_counts_what_a_step_carries(kind):
     floats = [own.size for own in leaves if jnp.issubdtype(own.dtype, jnp.floating)]
     assert mixer.state_size(length) == sum(floats) > 0
   grows = mixer.state_size(9) > mixer.state_size(2)
-  assert grows == (KINDS[kind][0] == "attention")
+  assert grows == (KINDS[kind][0] == "attention" or "length" in KINDS[kind][1])
 
 
 def test_sizes_of_states():
@@ -277,6 +278,7 @@ def test_one_that_leaks_the_future_is_refused_by_name():
     ("delta", {"convolution": -1}, "convolution"),
     ("rg_lru", {"num_heads": 3}, "num_heads"),
     ("gru", {"state_dim": 0}, "state_dim"),
+    ("base_convolution", {"length": 2}, "length.*has 3"),
     ("based", {"feature_dim": 0}, "feature_dim"),
   ],
 )

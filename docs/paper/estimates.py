@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sepfx.statistics import best_summary, intervals
+from sepfx.statistics import intervals
 
 AT_MOST, MORE_THAN = "at most", "more than"
 _OPPOSITE = {"": "", AT_MOST: MORE_THAN, MORE_THAN: AT_MOST}
@@ -72,7 +72,7 @@ def at_best(summary: Mapping[str, Any], fraction: float) -> dict[str, dict]:
 
 
 def growths(summary: Mapping[str, Any], fraction: float) -> dict[str, Mapping[str, Any]]:
-  """How n grows, by series: factor, c, laws and what they say."""
+  """How n grows, by series: factor, c and laws, and between which lengths."""
   found = {}
   for e in summary["exponents"]:
     if e["fraction"] == fraction:
@@ -81,7 +81,6 @@ def growths(summary: Mapping[str, Any], fraction: float) -> dict[str, Mapping[st
         "factor": Estimate(own["factor"], own["low"], own["high"]),
         "c": Estimate(e["c"], e["low"], e["high"]),
         "laws": e["laws"],
-        "verdict": best_summary.verdict(own["low"], own["high"]),
         "first": e["over"][0],
         "last": e["over"][-1],
       }

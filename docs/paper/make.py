@@ -183,7 +183,8 @@ def _line(figure, axis, own: Mapping[int, Any], shift, style) -> None:
   line_with_intervals(figure, axis, cells, "length", shift, style)
   edge = [cell for N, cell in zip(own, cells, strict=True)
           if own[N].bound == estimates.AT_MOST]  # fmt: skip
-  x, n = shift([cell["length"] for cell in edge]), [cell["low"] for cell in edge]
+  x = shift([cell["length"] for cell in edge])
+  n = [cell["low"] or cell["mean"] for cell in edge]
   draw_arrows(figure, axis, x, n, AT_MOST, style["color"], points=-18)
 
 

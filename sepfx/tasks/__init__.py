@@ -21,6 +21,7 @@ from sepfx.tasks.boolean import (
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes, incoherent_code_dim
 from sepfx.tasks.few_heads import FewHeads
 from sepfx.tasks.fourier import FourierSparse, Spectrum, UnseenStrings
+from sepfx.tasks.in_context import AskedRows, Examples, LinearInContext
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
 from sepfx.tasks.links import (
   LINKS,
@@ -51,10 +52,12 @@ __all__ = [
   "REGRESSION",
   "REGRESSION_ON_BITS",
   "STEPS",
+  "AskedRows",
   "BitsAndSteps",
   "BooleanFunction",
   "ByCount",
   "Custom",
+  "Examples",
   "FewHeads",
   "FourierSparse",
   "HalfFixed",
@@ -62,6 +65,7 @@ __all__ = [
   "IndexDistribution",
   "LabelledBits",
   "Linear",
+  "LinearInContext",
   "Link",
   "Mean",
   "Objective",

@@ -7,6 +7,7 @@ Each is a `flax.linen` module that can be used alone. `MIXERS` has their names, 
 from sepfx.models.mixers.attention import Attention
 from sepfx.models.mixers.backbone import Backbone
 from sepfx.models.mixers.causality import check_causal
+from sepfx.models.mixers.convolution import BaseConvolution
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
 from sepfx.models.mixers.linear import (
   Based,
@@ -24,6 +25,7 @@ __all__ = [
   "RGLRU",
   "Attention",
   "Backbone",
+  "BaseConvolution",
   "Based",
   "DeltaNet",
   "GatedDeltaNet",

@@ -217,7 +217,8 @@ class Based(_Normalised):
   def features(self, heads: Array) -> Array:
     F = self.feature_dim
     first, second = np.triu_indices(F)
-    # Twice what stands twice, over 2 of the series: the square of each twice the half.
+    # Of the series' half of s^2 a square has a weight of 1/2, and a product of two
+    # numbers, which stands for two, one of 1. Both features have the root of it.
     weights = np.where(first == second, math.sqrt(0.5), 1.0) / math.sqrt(F)
     squares = heads[..., first] * heads[..., second] * jnp.asarray(weights, heads.dtype)
     ones = jnp.ones((*heads.shape[:-1], 1), heads.dtype)

@@ -1,6 +1,7 @@
 """Mixers by their names."""
 
 from sepfx.models.mixers.attention import Attention
+from sepfx.models.mixers.convolution import BaseConvolution
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
 from sepfx.models.mixers.linear import (
   Based,
@@ -19,6 +20,7 @@ MIXERS: dict[str, type[Mixer]] = {
   "delta": DeltaNet,
   "gated_delta": GatedDeltaNet,
   "mamba2": Mamba2,
+  "base_convolution": BaseConvolution,
   "rg_lru": RGLRU,
   "min_gru": MinGRU,
   "gru": GRU,

@@ -26,7 +26,26 @@ _OF_CONVOLUTION = 0.01
 _LEAST = 2.5e-7
 
 
-class RGLRU(Mixer):
+class _OfVector(Mixer):
+  """A mixer whose state is a vector, [n S].
+
+  Attributes:
+    state_dim: S; None for the width.
+  """
+
+  state_dim: int | None = None
+
+  @property
+  def _states(self) -> int:
+    return self.width if self.state_dim is None else self.state_dim
+
+  def init_state(self, n: int, length: int) -> Any:
+    """h, zeros."""
+    del length
+    return jnp.zeros((n, self._states), state_dtype(self))
+
+
+class RGLRU(_OfVector):
   """Griffin's recurrent block: a gate beside a convolution and a gated recurrence.
 
   De et al., "Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient
@@ -44,7 +63,6 @@ class RGLRU(Mixer):
   """
 
   num_heads: int = 1
-  state_dim: int | None = None
   convolution: int = 4
 
   def setup(self) -> None:
@@ -69,10 +87,6 @@ class RGLRU(Mixer):
       for name in ("input_gate", "decay_gate")
     ]
     self.output = self._dense(D)
-
-  @property
-  def _states(self) -> int:
-    return self.width if self.state_dim is None else self.state_dim
 
   def _dense(self, features: int) -> nn.Dense:
     init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
@@ -128,7 +142,7 @@ def _radii(key, shape, dtype):
   return jnp.log(jnp.expm1(-0.5 * jnp.log(squared)))
 
 
-class MinGRU(Mixer):
+class MinGRU(_OfVector):
   """A minGRU and a linear layer.
 
   Feng et al., "Were RNNs All We Needed?" (2024): h_i = (1 - g_i) h_{i-1} + g_i c_i, whose
@@ -139,17 +153,11 @@ class MinGRU(Mixer):
     state_dim: numbers of h; None for the width.
   """
 
-  state_dim: int | None = None
-
   def setup(self) -> None:
     require_positive(self, "state_dim")
     D, S = self.width, self._states
     self.gate, self.candidate = self.linear(D, S), self.linear(D, S)
     self.output = self.output_layer(S)
-
-  @property
-  def _states(self) -> int:
-    return self.width if self.state_dim is None else self.state_dim
 
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
     rows = self.checked(rows)
@@ -163,17 +171,12 @@ class MinGRU(Mixer):
     state = kept * state + added
     return state, self.output(state.astype(row.dtype))
 
-  def init_state(self, n: int, length: int) -> Array:
-    """h, zeros."""
-    del length
-    return jnp.zeros((n, self._states), state_dtype(self))
-
   def _terms(self, rows: Array) -> tuple[Array, Array]:
     gate = nn.sigmoid(exact(self.gate(rows)))
     return 1 - gate, gate * exact(self.candidate(rows))
 
 
-class GRU(Mixer):
+class GRU(_OfVector):
   """A gated recurrent unit, in PyTorch's equations, and a linear layer.
 
   Cho et al. (2014) with the reset gate after the product, as cuDNN has it. With the
@@ -183,8 +186,6 @@ class GRU(Mixer):
   Attributes:
     state_dim: numbers of h; None for the width.
   """
-
-  state_dim: int | None = None
 
   def setup(self) -> None:
     require_positive(self, "state_dim")
@@ -201,10 +202,6 @@ class GRU(Mixer):
     self.hidden_bias = self.param("hidden_bias", bias, (3 * S,), self.param_dtype)
     self.output = self.output_layer(S)
 
-  @property
-  def _states(self) -> int:
-    return self.width if self.state_dim is None else self.state_dim
-
   def __call__(self, rows: Float[Array, "n N D"]) -> Float[Array, "n N D"]:
     rows = self.checked(rows)
     kernel, bias = (self._gates(own) for own in (self.hidden_kernel, self.hidden_bias))
@@ -218,11 +215,6 @@ class GRU(Mixer):
     row = self.cast(row)
     (state,) = gru_cell(self._of_input(row), h_gates, (state,))
     return state, self.output(state.astype(row.dtype))
-
-  def init_state(self, n: int, length: int) -> Array:
-    """h, zeros."""
-    del length
-    return jnp.zeros((n, self._states), state_dtype(self))
 
   def _gates(self, joint: Array) -> list[Array]:
     return jnp.split(exact(joint), 3, axis=-1)

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from sepfx import kinds
 from sepfx.errors import require
-from sepfx.tasks.tokens.task import Sequences, TokenTask
+from sepfx.tasks.tokens.task import Sequences, TokenTask, at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Copying(TokenTask):
     require(k >= 1, "num_copied", k, "an integer >= 1")
     takes = f"an integer >= {2 * k + 1}, to copy {k} tokens"
     require(self.length >= 2 * k + 1, "length", self.length, takes)
-    require(self.vocabulary >= 4, "vocabulary", self.vocabulary, "an integer >= 4")
+    at_least(self, vocabulary=4)
 
   @property
   def num_answers(self) -> int:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from sepfx import kinds
 from sepfx.errors import require
-from sepfx.tasks.tokens.task import Sequences, TokenTask
+from sepfx.tasks.tokens.task import Sequences, TokenTask, at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +175,7 @@ class InductionHeads(TokenTask):
 
   def __post_init__(self) -> None:
     kinds.settle(self)
-    require(self.length >= 3, "length", self.length, "an integer >= 3")
-    require(self.vocabulary >= 3, "vocabulary", self.vocabulary, "an integer >= 3")
+    at_least(self, length=3, vocabulary=3)
 
   @property
   def num_answers(self) -> int:
@@ -220,7 +219,7 @@ class Memorisation(TokenTask):
     kinds.settle(self)
     proper = self.length >= 2 and self.length % 2 == 0
     require(proper, "length", self.length, "an even number >= 2")
-    require(self.vocabulary >= 5, "vocabulary", self.vocabulary, "an integer >= 5")
+    at_least(self, vocabulary=5)
 
   @property
   def num_keys(self) -> int:

@@ -14,7 +14,7 @@ from jaxtyping import Int, PRNGKeyArray
 
 from sepfx import kinds
 from sepfx.errors import require
-from sepfx.tasks.tokens.task import Sequences, TokenTask
+from sepfx.tasks.tokens.task import Sequences, TokenTask, at_least
 
 
 @functools.cache
@@ -64,7 +64,7 @@ class WordProblem(TokenTask):
 
   def __post_init__(self) -> None:
     kinds.settle(self)
-    require(self.length >= 1, "length", self.length, "an integer >= 1")
+    at_least(self, length=1)
     multiplication(self.group)
 
   @property
@@ -120,9 +120,7 @@ class Dyck(TokenTask):
 
   def __post_init__(self) -> None:
     kinds.settle(self)
-    require(self.length >= 2, "length", self.length, "an integer >= 2")
-    require(self.num_types >= 2, "num_types", self.num_types, "an integer >= 2")
-    require(self.depth >= 1, "depth", self.depth, "an integer >= 1")
+    at_least(self, length=2, num_types=2, depth=1)
 
   @property
   def vocabulary(self) -> int:
@@ -185,9 +183,7 @@ class KHop(TokenTask):
 
   def __post_init__(self) -> None:
     kinds.settle(self)
-    require(self.length >= 2, "length", self.length, "an integer >= 2")
-    require(self.hops >= 1, "hops", self.hops, "an integer >= 1")
-    require(self.vocabulary >= 2, "vocabulary", self.vocabulary, "an integer >= 2")
+    at_least(self, length=2, hops=1, vocabulary=2)
 
   @property
   def num_answers(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from sepfx.errors import require
 from sepfx.tasks.objectives import Objective, cross_entropy, misclassified
 
 
@@ -69,6 +70,13 @@ def token_objective(vocabulary: int) -> Objective:
     continuous=False,
     error_name="error rate",
   )
+
+
+def at_least(task: Any, **least: int) -> None:
+  """Raises `InvalidSetting` unless the fields of these names are as large."""
+  for name, value in least.items():
+    own = getattr(task, name)
+    require(own >= value, name, own, f"an integer >= {value}")
 
 
 class TokenTask:
