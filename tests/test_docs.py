@@ -27,6 +27,7 @@ DOCS = pathlib.Path(__file__).parent.parent / "docs"
 EXAMPLES = (
   "tutorial.md",
   "guides/own_model.md",
+  "guides/own_mixer.md",
   "guides/own_probe.md",
   "guides/clusters.md",
   "guides/figures.md",
