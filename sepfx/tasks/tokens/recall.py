@@ -105,8 +105,6 @@ class InContextRecall(TokenTask):
   noise_vocabulary: int = 0
   noise: float = 0.0
 
-  name: ClassVar[str] = "in_context_recall"
-
   def __post_init__(self) -> None:
     kinds.settle(self)
     N, left = self.length, self.vocabulary - self.noise_vocabulary
@@ -118,6 +116,11 @@ class InContextRecall(TokenTask):
     proper = 0 <= self.noise < 1 and (self.noise == 0 or self.noise_vocabulary > 0)
     takes = "a share from 0 to below 1, 0 without tokens for noise"
     require(proper, "noise", self.noise, takes)
+
+  @property
+  def name(self) -> str:
+    """By whether there is noise."""
+    return "noisy_recall" if self.noise else "in_context_recall"
 
   @property
   def num_keys(self) -> int:

@@ -1,0 +1,167 @@
+"""Which mixer needs how many samples for what? Tasks of tokens at each mixer's best rate.
+
+    sepfx suite --preset=suite_quick
+
+Trains every mixer, in a backbone, on every task at every rate: two pilot trials of each,
+then more of those rates that come near the best. n is the number of sequences after which
+the share of wrong answers is first below the threshold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+import jax
+import numpy as np
+
+from sepfx import specifications
+from sepfx.commands import program
+from sepfx.errors import InvalidSetting, require
+from sepfx.models.mixers import MIXERS, Backbone, check_causal
+from sepfx.models.mixers.backbone import Norm, Positions
+from sepfx.statistics.best_summary import summarise_best
+from sepfx.statistics.levels import Level
+from sepfx.studies import study
+from sepfx.studies.parts import made_from, optimizer_from
+from sepfx.studies.searches import Pilots
+from sepfx.studies.settings import Chosen, Common, setting
+from sepfx.tasks import tokens
+from sepfx.training import Online, Trial
+
+from . import matrix
+
+# By name, at sizes that a CPU trains in minutes.
+TASKS: dict[str, tokens.TokenTask] = {
+  "mqar": tokens.MQAR(length=32, num_pairs=4, vocabulary=64),
+  "recall": tokens.InContextRecall(length=32, vocabulary=16),
+  "noisy_recall": tokens.InContextRecall(
+    length=32, vocabulary=24, noise_vocabulary=8, noise=0.2
+  ),
+  "induction": tokens.InductionHeads(length=32, vocabulary=16),
+  "copying": tokens.Copying(length=24, num_copied=8, vocabulary=16),
+  "selective_copying": tokens.SelectiveCopying(length=32, num_copied=8, vocabulary=16),
+  "memorisation": tokens.Memorisation(length=16, vocabulary=64),
+  "parity": tokens.WordProblem(length=16, group="Z2"),
+  "s3": tokens.WordProblem(length=16, group="S3"),
+  "s5": tokens.WordProblem(length=16, group="S5"),
+  "dyck": tokens.Dyck(length=32, num_types=4, depth=4),
+  "k_hop": tokens.KHop(length=32, hops=2, vocabulary=4),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Common):
+  task: str = setting(
+    ("mqar", "induction"),
+    f"What is learned: {', '.join(TASKS)}, with fields as in mqar:num_pairs=8, or "
+    "package.module:factory.",
+    flag="tasks",
+    kind="grid",
+  )
+  model: str = setting(
+    ("attention", "delta"),
+    f"Who mixes: {', '.join(MIXERS)}, with fields as in attention:num_heads=2, or "
+    "package.module:factory of a causal mixer.",
+    flag="models",
+    kind="grid",
+  )
+  learning_rate: float = setting(
+    (1e-3, 3e-3, 1e-2),
+    "The optimizer's; those to choose from.",
+    flag="learning_rates",
+    kind="grid",
+  )
+  num_trials: int = setting(3, "Trials of each cell that is not given up.", kind="count")
+  threshold: float = setting(0.1, "Share of wrong answers to be below.", kind="fixed")
+  num_layers: int = setting(2, "Layers of the backbone.")
+  width: int = setting(64, "Of the residual stream.")
+  mlp_width: int | None = setting(0, "Hidden units of an MLP; none for 4 widths.")
+  positions: str = setting("learned", f"Added first: {', '.join(get_args(Positions))}.")
+  norm: str = setting("layer", f"Before each part: {', '.join(get_args(Norm))}.")
+  convolution: int = setting(0, "Tokens of a convolution before a mixer; 0 for none.")
+  batch_size: int = setting(64, "Fresh sequences per step.")
+  weight_decay: float = setting(0.1, "AdamW's decoupled weight decay.")
+  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
+  num_test: int = setting(1000, "Test sequences of a trial.", kind="fixed")
+  max_samples: int = setting(100_000, "Sequences that a trial has.", kind="budget")
+
+
+def build(settings: Settings) -> Trial:
+  task = named(settings.task)
+  model = made_from(
+    settings,
+    Backbone,
+    mixers=settings.model,
+    vocabulary=task.vocabulary,
+  )
+  optimizer = optimizer_from(settings)
+  protocol = made_from(
+    settings, Online, optimizer=optimizer, thresholds=(settings.threshold,)
+  )
+  return protocol.trial(task, task, model, settings.model)
+
+
+def named(text: str) -> Any:
+  """The task of a specification.
+
+  Raises:
+    InvalidSetting: if there is none, or for a field that it does not have.
+  """
+  specification = specifications.parse(text, "task")
+  known = TASKS.get(specification.name)
+  takes = f"{', '.join(TASKS)} or package.module:factory"
+  if known is None:
+    factory = specifications.imported(specification.name, "task", takes)
+    return factory(**specifications.typed(specification, factory, "task"))
+  own: Any = known
+  return dataclasses.replace(
+    own, **specifications.typed(specification, type(known), "task")
+  )
+
+
+def summarise(run: study.Run) -> dict[str, Any]:
+  levels = [Level(run.chosen.one("threshold"))]
+  nothing = np.full(len(run.records.table), np.nan)
+  axes = ("learning_rate",)
+  found = summarise_best(run.records, levels, run.checks(), nothing, axes=axes)
+  return {**found, "matrix": matrix.entries(found, run.records)}
+
+
+def check(chosen: Chosen) -> None:
+  """Refuses what is no mixer, one of somebody's own that sees the future, and one task
+  twice."""
+  names = [named(text).name for text in chosen.values["task"]]
+  takes = "tasks of different names: difficulties are an axis, as in --num_pairs=4,8"
+  require(len(set(names)) == len(names), "task", ",".join(chosen.values["task"]), takes)
+  width = chosen.values["width"][0]
+  rows = jax.random.normal(jax.random.key(0), (2, 8, width))
+  for name in chosen.values["model"]:
+    try:
+      model = Backbone(name, num_layers=1, width=width, mlp_width=0)
+      jax.eval_shape(model.init, jax.random.key(0), rows)
+      if specifications.base(name) not in MIXERS:
+        check_causal(model, rows, name)
+    except InvalidSetting as error:
+      own = error.setting == "mixers"
+      raise InvalidSetting(
+        "model" if own else error.setting, name, error.takes
+      ) from error
+
+
+STUDY = study.Study(
+  settings=Settings,
+  build=build,
+  summarise=summarise,
+  draw=lambda _, summary: matrix.draw(summary),
+  table=matrix.table,
+  output_dir="runs/suite",
+  chosen_from=lambda _: ("learning_rate",),
+  check=check,
+  search=lambda cells, chosen: Pilots(
+    cells, chosen.one("num_trials"), ("learning_rate",)
+  ),
+)
+
+if __name__ == "__main__":
+  program.main(STUDY)
