@@ -80,6 +80,7 @@ def test_every_part_has_its_rows():
   assert BUDGETS  # parts differ in these alone, so their cells have one name each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.1])
 def test_tables_are_what_the_rows_say(fraction):
   text = PAGE.read_text()
@@ -87,6 +88,7 @@ def test_tables_are_what_the_rows_say(fraction):
     assert line in text.splitlines(), line
 
 
+@pytest.mark.slow
 def test_summary_is_what_the_rows_say():
   """The one beside the rows is of the same command, in which parts stand together."""
   stored = json.loads((ROWS / "summary.json").read_text())
