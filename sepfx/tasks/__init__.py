@@ -6,6 +6,7 @@ result has `labels`, `encode(planted, sample)`, `best_constant_error()` and
 `check_draw(keys)`.
 """
 
+from sepfx.tasks.asked import Asked
 from sepfx.tasks.boolean import (
   FUNCTIONS,
   BooleanFunction,
@@ -21,7 +22,7 @@ from sepfx.tasks.boolean import (
 from sepfx.tasks.codes import coherence, default_code_dim, draw_codes, incoherent_code_dim
 from sepfx.tasks.few_heads import FewHeads
 from sepfx.tasks.fourier import FourierSparse, Spectrum, UnseenStrings
-from sepfx.tasks.in_context import AskedRows, Examples, LinearInContext
+from sepfx.tasks.in_context import Examples, LinearInContext
 from sepfx.tasks.indices import HalfFixed, IndexDistribution, independent, shared
 from sepfx.tasks.links import (
   LINKS,
@@ -52,7 +53,7 @@ __all__ = [
   "REGRESSION",
   "REGRESSION_ON_BITS",
   "STEPS",
-  "AskedRows",
+  "Asked",
   "BitsAndSteps",
   "BooleanFunction",
   "ByCount",

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from sepfx import kinds
 from sepfx.errors import require
+from sepfx.tasks.asked import Asked
 from sepfx.tasks.normal import normal
 from sepfx.tasks.objectives import REGRESSION, Objective
 
@@ -26,18 +27,6 @@ class Examples(NamedTuple):
 
   points: Float[Array, "n k d"]
   labels: Float[Array, "n k"]
-
-
-class AskedRows(NamedTuple):
-  """What a model of vectors is given.
-
-  Attributes:
-    rows: of the sequence.
-    asked: positions at which it is to answer, after the row there.
-  """
-
-  rows: Float[Array, "n N D"]
-  asked: Int[Array, "n M"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +77,14 @@ class LinearInContext:
     labels = jnp.einsum("nkd,nd->nk", points, functions)
     return Examples(points, labels + self.noise * normal(of_noise, (n, k)))
 
-  def encode(self, planted: Any, sample: Examples) -> AskedRows:
+  def encode(self, planted: Any, sample: Examples) -> Asked:
     """2 k rows of d + 1 numbers, and the places of the points."""
     del planted
     n, k, d = sample.points.shape
     of_points = jnp.pad(sample.points, ((0, 0), (0, 0), (0, 1)))
     of_labels = jnp.pad(sample.labels[..., None], ((0, 0), (0, 0), (d, 0)))
     rows = jnp.stack([of_points, of_labels], axis=2).reshape(n, 2 * k, d + 1)
-    return AskedRows(rows, jnp.broadcast_to(2 * jnp.arange(k), (n, k)))
+    return Asked(rows, jnp.broadcast_to(2 * jnp.arange(k), (n, k)))
 
   def best_constant_error(self) -> float:
     """The variance of a label."""

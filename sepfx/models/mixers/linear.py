@@ -87,9 +87,9 @@ class MemoryMixer(Mixer):
     )
     return tuple(made) if self.convolution else ()
 
-  def heads(self, part: Array, num_heads: int | None = None) -> Array:
+  def heads(self, part: Array) -> Array:
     """[n N F] -> [n N H F/H]."""
-    return part.reshape(*part.shape[:2], num_heads or self.num_heads, -1)
+    return part.reshape(*part.shape[:2], self.num_heads, -1)
 
   def part_features(self) -> tuple[int, ...]:
     """Numbers of each part of a token that is convolved."""

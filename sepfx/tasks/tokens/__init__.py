@@ -8,11 +8,10 @@ from sepfx.tasks.tokens.recall import (
   Memorisation,
 )
 from sepfx.tasks.tokens.states import Dyck, KHop, WordProblem
-from sepfx.tasks.tokens.task import Asked, Sequences, TokenTask, token_objective
+from sepfx.tasks.tokens.task import Sequences, TokenTask, token_objective
 
 __all__ = [
   "MQAR",
-  "Asked",
   "Copying",
   "Dyck",
   "InContextRecall",

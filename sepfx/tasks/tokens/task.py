@@ -9,19 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sepfx.errors import require
+from sepfx.tasks.asked import Asked
 from sepfx.tasks.objectives import Objective, cross_entropy, misclassified
-
-
-class Asked(NamedTuple):
-  """What a model of tokens is given.
-
-  Attributes:
-    tokens: from 0 to the vocabulary's size less 1.
-    asked: positions at which it is to answer, after the token there.
-  """
-
-  tokens: Int[Array, "n N"]
-  asked: Int[Array, "n M"]
 
 
 class Sequences(NamedTuple):
