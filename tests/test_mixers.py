@@ -14,10 +14,13 @@ from jax.test_util import check_grads
 
 from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import (
+  GRU,
   MIXERS,
+  RGLRU,
   Attention,
   Backbone,
   Based,
+  DeltaNet,
   Mamba2,
   check_causal,
   memories,
@@ -172,6 +175,25 @@ def test_state_size_counts_what_a_step_carries(kind):
     assert mixer.state_size(length) == sum(floats) > 0
   grows = mixer.state_size(9) > mixer.state_size(2)
   assert grows == (KINDS[kind][0] == "attention" or "length" in KINDS[kind][1])
+
+
+def test_caches_of_convolutions_are_told_apart():
+  delta = DeltaNet(width=8, num_heads=2, convolution=4)
+  assert delta.state_size(10) - delta.state_size(10, caches=False) == 3 * 3 * 8
+  assert RGLRU(width=8).state_size(10, caches=False) == 8
+  attention = Attention(width=8)
+  assert attention.state_size(10, caches=False) == attention.state_size(10)
+
+
+def test_a_backbones_state_is_that_of_its_layers():
+  of_delta, of_gru = DeltaNet(width=8), GRU(width=8)
+  backbone = Backbone("delta+gru", num_layers=3, width=8, convolution=3, vocabulary=4)
+  layers = [of_delta, of_gru, of_delta]
+  own = sum(mixer.state_size(5) for mixer in layers)
+  assert backbone.state_size(5) == own + 3 * 2 * 8
+  memories = sum(mixer.state_size(5, caches=False) for mixer in layers)
+  assert backbone.state_size(5, caches=False) == memories
+  assert Backbone(nn.Dense(8), width=8).state_size(5) is None
 
 
 def test_sizes_of_states():

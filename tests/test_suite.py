@@ -1,17 +1,22 @@
 """Mixers by tasks: the suite."""
 
+import dataclasses
 import json
 
 import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 
 import sepfx
-from experiments.suite import matrix
-from experiments.suite.study import STUDY, TASKS
-from sepfx.ensembles import Records, table
+from experiments.suite import matrix, pictures
+from experiments.suite.study import STUDY
+from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import MIXERS
+from sepfx.statistics.series import series
+from sepfx.studies.study import Run
+from sepfx.tasks.tokens import TASKS
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 
@@ -46,7 +51,7 @@ def test_all_tasks_and_mixers_make_trials():
   for cell in cells:
     assert cell.trial.task.vocabulary == cell.trial.model.vocabulary
   names = ",".join(MIXERS)
-  assert len(cells_of("--tasks=parity", f"--models={names}")) == 3 * len(MIXERS)
+  assert len(cells_of("--tasks=word_problem_Z2", f"--models={names}")) == 7 * len(MIXERS)
 
 
 def test_fields_of_tasks_mixers_and_the_backbone_are_settings():
@@ -61,10 +66,10 @@ def test_fields_of_tasks_mixers_and_the_backbone_are_settings():
 
 def test_a_mixer_of_ones_own_is_taken_and_one_that_leaks_is_refused_by_name():
   rates = "--learning_rates=1e-3"
-  (cell,) = cells_of("--tasks=parity", f"--models={__name__}:Sums", rates)
+  (cell,) = cells_of("--tasks=word_problem_Z2", f"--models={__name__}:Sums", rates)
   assert cell.coordinates["model"] == f"{__name__}:Sums"
   with pytest.raises(InvalidSetting, match=f"{__name__}:Leaks.*output 0.*input 1"):
-    cells_of("--tasks=parity", f"--models={__name__}:Leaks", rates)
+    cells_of("--tasks=word_problem_Z2", f"--models={__name__}:Leaks", rates)
 
 
 @pytest.mark.parametrize(
@@ -80,61 +85,164 @@ def test_a_mixer_of_ones_own_is_taken_and_one_that_leaks_is_refused_by_name():
 )
 def test_bad_settings_are_refused(argument, what):
   with pytest.raises(InvalidSetting, match=what):
-    cells_of("--tasks=parity", "--models=delta", argument)
+    cells_of("--tasks=word_problem_Z2", "--models=delta", argument)
 
 
-def found(n_of):
-  """A summary and records of mixers on tasks."""
-  best, rows = [], []
-  for (task, model), (n, restricted, edge) in n_of.items():
+def run_of(*arguments, n_of):
+  """A run and its summary: n of each cell, and how it is bounded."""
+  cells = cells_of("--learning_rates=1e-3", *arguments)
+  names = tuple(cells[0].coordinates)
+  kinds = {name: type(value) for name, value in cells[0].coordinates.items()}
+  kinds |= {"trial": int, "threshold": float, "samples": int, "outcome": str}
+  rows = [(*cell.coordinates.values(), 0, 0.1, 64, "reached") for cell in cells]
+  records = Records(table(rows, kinds), names, {})
+  run = Run(records, {cell.name: cell for cell in cells}, None, "length")
+  best = []
+  for name, cell in zip(series(records, ("length", "learning_rate")), cells, strict=True):
+    n, bound = n_of(cell)
     own = {"mean": n, "low": n / 2, "high": 2 * n, "learning_rate": 1e-3}
-    series = f"{model}, task={task}"
-    best.append({"series": series, **own, "restricted": restricted, "edge": edge})
-    rows.append((task, model, 8, 1e-3, 0, 0.1, 64, "reached"))
-  kinds = {"task": str, "model": str, "length": int, "learning_rate": float,
-           "trial": int, "threshold": float, "samples": int, "outcome": str}  # fmt: skip
-  coordinates = ("task", "model", "length", "learning_rate")
-  records = Records(table(rows, kinds), coordinates, {})
-  return {"best": best, "levels": [{"value": 0.1}]}, records
+    own |= {"restricted": bound == "more than", "edge": bound == "at most"}
+    best.append({"series": name, "length": cell.coordinates["length"], **own})
+  summary = {"best": best, "levels": [{"value": 0.1}]}
+  return {**summary, "matrix": matrix.entries(summary, run)}
 
 
 def test_the_matrix_holds_each_mixer_against_attention():
   n_of = {
-    ("a", "delta"): (200.0, False, False), ("a", "attention"): (100.0, False, False),
-    ("b", "delta"): (300.0, True, False), ("b", "attention"): (100.0, False, True),
-    ("c", "delta"): (300.0, False, False), ("c", "attention"): (900.0, True, False),
+    ("dyck", "delta"): (200.0, ""), ("dyck", "attention"): (100.0, ""),
+    ("mqar", "delta"): (300.0, "more than"), ("mqar", "attention"): (100.0, "at most"),
+    ("k_hop", "delta"): (300.0, ""), ("k_hop", "attention"): (900.0, "more than"),
   }  # fmt: skip
-  summary, records = found(n_of)
-  cells = matrix.entries(summary, records)
-  over = {(c["task"], c["model"]): (c["over"], c["bound"]) for c in cells}
-  assert over["a", "delta"] == (2.0, "")
-  assert over["b", "delta"] == (3.0, "more than")
-  assert over["c", "delta"] == (None, "")  # attention's n is a bound
-  assert over["b", "attention"] == (1.0, "at most")
-  whole = {**summary, "matrix": cells}
-  (axis, _) = matrix.draw(whole).axes
+  summary = run_of(
+    "--tasks=dyck,mqar,k_hop", "--models=delta,attention",
+    n_of=lambda cell: n_of[cell.coordinates["task"], cell.coordinates["model"]],
+  )  # fmt: skip
+  over = {(c["task"], c["model"]): (c["over"], c["bound"]) for c in summary["matrix"]}
+  assert over["dyck", "delta"] == (2.0, "")
+  assert over["mqar", "delta"] == (3.0, "more than")
+  assert over["k_hop", "delta"] == (None, "")  # attention's n is a bound
+  assert over["mqar", "attention"] == (1.0, "at most")
+  (axis, _) = pictures.draw(summary).axes
   assert {text.get_text() for text in axis.texts} == {
     "200", "100", "> 300", "< 100", "300", "> 900",
   }  # fmt: skip
   shown = axis.images[0].get_array()
-  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 2  # of task c
-  assert len(matrix.table(whole)[0].rows) == 6
+  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 2  # of k_hop
+  assert len(matrix.table(summary)[0].rows) == 6
 
 
-def test_difficulties_of_a_task_stand_side_by_side():
-  cells = cells_of("--tasks=mqar", "--models=delta", "--num_pairs=2,4")
-  assert {cell.trial.task.num_pairs for cell in cells} == {2, 4}
-  kinds = {"task": str, "model": str, "length": int, "learning_rate": float,
-           "num_pairs": int, "trial": int, "threshold": float, "samples": int,
-           "outcome": str}  # fmt: skip
-  rows = [("mqar", "delta", 8, 1e-3, P, 0, 0.1, 64 * P, "reached") for P in (2, 4)]
-  records = Records(table(rows, kinds), tuple([*kinds][:5]), {})
-  best = [
-    {"series": f"delta, num_pairs={P}", "mean": 64.0 * P, "low": None, "high": None,
-     "restricted": False, "edge": False, "learning_rate": 1e-3} for P in (2, 4)
-  ]  # fmt: skip
-  cells = matrix.entries({"best": best}, records)
-  assert [cell["task"] for cell in cells] == ["mqar, num_pairs=2", "mqar, num_pairs=4"]
+def test_states_are_counted_with_and_without_caches():
+  summary = run_of(
+    "--tasks=mqar", "--models=delta,attention,tests.test_suite:Sums", "--width=8",
+    n_of=lambda _: (100.0, ""),
+  )  # fmt: skip
+  sizes = [(cell["state"], cell["memory"]) for cell in summary["matrix"]]
+  # Two layers: a matrix, and three caches of three tokens; keys and values of 32 tokens.
+  assert sizes == [(2 * (64 + 72), 2 * 64), (2048 // 2, 2048 // 2), (None, None)]
+
+
+def test_n_is_drawn_against_a_tasks_difficulty():
+  n_of = {2: (100.0, ""), 4: (300.0, "more than")}
+  summary = run_of(
+    "--tasks=mqar", "--models=delta,attention", "--num_pairs=2,4",
+    n_of=lambda cell: n_of[cell.coordinates["num_pairs"]],
+  )  # fmt: skip
+  tasks = {cell["task"] for cell in summary["matrix"]}
+  assert tasks == {"mqar, num_pairs=2", "mqar, num_pairs=4"}
+  assert {cell["model"] for cell in summary["matrix"]} == {"delta", "attention"}
+  (axis,) = pictures.draw(summary).axes
+  assert axis.get_xlabel() == "num pairs"
+  arrows = [line.get_ydata() for line in axis.lines if "arrow" in str(line.get_marker())]
+  assert sorted(n for own in arrows for n in own) == [300, 300]
+
+
+def test_n_is_drawn_against_the_size_of_states():
+  summary = run_of(
+    "--tasks=mqar", "--models=min_gru,delta", "--width=8,16",
+    n_of=lambda cell: (100.0 * cell.coordinates["width"], ""),
+  )  # fmt: skip
+  labels = {cell["model"] for cell in summary["matrix"]}
+  assert labels == {f"{of}, width={w}" for of in ("delta", "min_gru") for w in (8, 16)}
+  (axis,) = pictures.draw(summary).axes
+  assert "carried" in axis.get_xlabel()
+  lines = [line.get_xdata() for line in axis.lines if len(line.get_xdata()) == 2]
+  ratios = {round(float(x[1] / x[0]), 6) for x in lines if x[1] != x[0]}
+  assert ratios == {2, 4}  # a vector of the width, and a matrix
+
+
+def test_tasks_of_other_lengths_are_not_said_to_differ_in_it():
+  summary = run_of(
+    "--tasks=mqar,dyck:length=8", "--models=delta", n_of=lambda _: (100.0, "")
+  )
+  assert [cell["task"] for cell in summary["matrix"]] == ["mqar", "dyck"]
+
+
+def test_positions_are_learned_for_softmax_attention_alone():
+  models = "attention:num_heads=2,delta,delta+attention"
+  cells = cells_of("--tasks=dyck", f"--models={models}", "--learning_rates=1e-3")
+  assert [cell.trial.model.positions for cell in cells] == ["learned", "none", "learned"]
+  cells = cells_of("--tasks=dyck", "--models=delta", "--positions=sinusoidal")
+  assert {cell.trial.model.positions for cell in cells} == {"sinusoidal"}
+
+
+def test_mixers_take_turns():
+  model = "base_convolution:size=2+based:feature_dim=4"
+  (cell,) = cells_of("--tasks=dyck", f"--models={model}", "--learning_rates=1e-3")
+  tokens = np.zeros((1, 8), int)
+  variables = jax.eval_shape(cell.trial.model.init, jax.random.key(0), tokens)
+  assert variables["params"]["mixer_0"]["convolve"]["kernel"].shape == (2, 64)
+  assert variables["params"]["mixer_1"]["query"]["kernel"].shape == (64, 4)
+  leaks = f"delta+{__name__}:Leaks"
+  with pytest.raises(InvalidSetting, match="Leaks"):
+    cells_of("--tasks=dyck", f"--models={leaks}", "--learning_rates=1e-3")
+
+
+@pytest.mark.parametrize(
+  ("best", "asked", "more"),
+  [
+    (3e-3, [3e-4, 3e-3, 3e-2], [1e-3, 1e-2]),
+    (3e-2, [3e-4, 3e-3, 3e-2], [1e-2, 1e-1]),
+    (1e-3, [3e-4, 3e-3, 3e-2], [1e-3, 1e-2]),  # 3e-3 comes nearest of the first three
+    (None, [3e-4, 3e-3, 3e-2], []),
+  ],
+)
+def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, asked, more):
+  chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--num_trials=3"])
+  cells = STUDY.cells(chosen)
+  search = STUDY.search(cells, chosen)
+  rates = {
+    trial_name(c, k): c.coordinates["learning_rate"] for c in cells for k in (0, 1)
+  }
+
+  def rows(name):
+    if best is None:
+      return [{"samples": 100_000, "outcome": "censored"}]
+    apart = abs(np.log(rates[name] / (best * 1.01)))
+    return [{"samples": int(1000 * np.exp(apart)), "outcome": "reached"}]
+
+  ended = {}
+  rounds = []
+  for _ in range(2):
+    names = search(ended)
+    rounds.append(sorted({rates[name] for name in names if name in rates}))
+    ended |= {name: rows(name) for name in names if name in rates}
+  assert rounds == [asked, more]
+  third = search(ended)
+  assert not {*third} & {*rates}  # a third trial of those near the best
+  assert bool(third) == (best is not None)
+
+
+def test_of_one_rate_there_is_one():
+  chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--learning_rates=1e-3"])
+  assert len(STUDY.search(STUDY.cells(chosen), chosen)({})) == 2
+
+
+def test_what_is_published_stands_for_its_directories(tmp_path):
+  for name in ("b", "a"):
+    (tmp_path / name).mkdir()
+  study = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
+  assert study.runs_at("published:suite") == [str(tmp_path / "a"), str(tmp_path / "b")]
+  assert study.runs_at("runs/mine") == ["runs/mine"]
 
 
 def test_the_preset_says_what_it_is():
@@ -142,12 +250,30 @@ def test_the_preset_says_what_it_is():
 
 
 @pytest.mark.slow
-def test_a_run_leaves_a_matrix(tmp_path):
+def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
   settings = {
-    "tasks": "recall:length=8:vocabulary=6", "models": ["attention", "min_gru"],
-    "learning_rates": 1e-2, "num_trials": 2, "max_samples": 20_000, "width": 16,
-  }  # fmt: skip
+    "tasks": "in_context_recall:length=8:vocabulary=6",
+    "models": ["attention", "min_gru"],
+    "learning_rates": 1e-2,
+    "num_trials": 2,
+    "max_samples": 20_000,
+    "width": 16,
+  }
   sepfx.run(STUDY, settings, directory=tmp_path / "run", progress=False)
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["model"] for cell in summary["matrix"]] == ["attention", "min_gru"]
   assert (tmp_path / "run/figure.png").stat().st_size > 0
+  beside = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
+  own = {**settings, "models": f"{__name__}:Sums", "width": 8}
+  sepfx.run(
+    beside, own, directory=tmp_path.with_name("own"), beside="published:suite",
+    progress=False,
+  )  # fmt: skip
+  summary = json.loads((tmp_path.with_name("own") / "summary.json").read_text())
+  models = [cell["model"] for cell in summary["matrix"]]
+  assert models == [
+    f"{__name__}:Sums, width=8",
+    "attention, width=16",
+    "min_gru, width=16",
+  ]
+  assert {cell["reference"] for cell in summary["matrix"]} == {"attention, width=16"}

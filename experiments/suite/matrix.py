@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.figure
-import numpy as np
 import rich.table
 
 from sepfx import specifications
-from sepfx.drawing.looks import inches
-from sepfx.ensembles import Records
+from sepfx.ensembles import Cell
+from sepfx.specifications import canonical
 from sepfx.statistics.series import series
+from sepfx.studies import study
 
 # What others are held against, where it is there; else the first mixer.
 REFERENCE = "attention"
-_SIGNS = {"more than": "> ", "at most": "< ", "": ""}
-# Factors over the reference at which the colours end.
-_ENDS = 1 / 30, 30
+SIGNS = {"more than": "> ", "at most": "< ", "": ""}
+# Coordinates that name a cell already, or of which the best is chosen.
+_NAMED = ("task", "model", "learning_rate")
 
 
-def entries(found: Mapping[str, Any], records: Records) -> list[dict[str, Any]]:
+def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   """Each mixer on each task: n at its best rate, with what bounds it.
 
   Args:
     found: of `summarise_best`.
-    records: that it is of.
+    run: that it is of.
 
   Returns:
-    JSON values, in the order of the records: `task` with its difficulty where there are
-    several, `model`, `n` with `low` and `high`,
-    `bound` ("more than" where the budget of some trials ended, "at most" where the rate
-    is at an edge), `rate`, and `over`, n over the reference's; None where both are bounds
-    or one of them is not known.
+    JSON values, in the order of the records. `task` and `model`, each with its settings
+    where the run has several of them; `difficulty`, those of the task by name; `state`,
+    numbers that the model carries from token to token, and `memory`, without the caches
+    of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
+    ("more than" where the budget of some trials ended, "at most" where the rate is at an
+    edge); `rate`; `over`, n over the reference's, None where that is no more than a
+    bound; `reference`, whose it is.
   """
+  records = run.records
   names = series(records, ("length", "learning_rate"))
-  places = {
-    name: (_task(name, row["task"].item()), row["model"].item())
-    for name, row in zip(names.tolist(), records.table, strict=True)
-  }
+  of: dict[tuple[str, int], tuple[dict[str, Any], Cell]] = {}
+  for name, row in zip(names.tolist(), records.table, strict=True):
+    coordinates = {column: row[column].item() for column in records.coordinates}
+    place = name, coordinates["length"]
+    of[place] = coordinates, run.cells[records.cell_of(row)]
+  every = [coordinates for coordinates, _ in of.values()]
   cells: list[dict[str, Any]] = []
   for best in found["best"]:
-    task, model = places[best["series"]]
+    coordinates, own = of[best["series"], best["length"]]
     bound = "more than" if best["restricted"] else "at most" if best["edge"] else ""
     cells.append(
       {
-        "task": task,
-        "model": model,
+        **_labels(coordinates, own.trial.task, every),
+        **_sizes(own.trial),
         "n": best["mean"],
         "low": best["low"],
         "high": best["high"],
@@ -56,63 +61,72 @@ def entries(found: Mapping[str, Any], records: Records) -> list[dict[str, Any]]:
       }
     )
   models = list(dict.fromkeys(cell["model"] for cell in cells))
-  of = next((m for m in models if specifications.base(m) == REFERENCE), models[0])
-  reference = {cell["task"]: cell for cell in cells if cell["model"] == of}
-  for cell in cells:
-    other = reference[cell["task"]]
-    known = other["bound"] != "more than"
-    cell["over"] = cell["n"] / other["n"] if known else None
-    cell["reference"] = of
+  of_all = next((m for m in models if base(m) == REFERENCE), models[0])
+  reference = {cell["task"]: cell for cell in cells if cell["model"] == of_all}
+  for entry in cells:
+    other = reference.get(entry["task"])
+    known = other is not None and other["bound"] != "more than"
+    entry["over"] = entry["n"] / other["n"] if other is not None and known else None
+    entry["reference"] = of_all
   return cells
 
 
-def _task(name: str, task: str) -> str:
-  """A task with its difficulty, where a series' name tells several apart."""
-  others = [part for part in name.split(", ")[1:] if not part.startswith("task=")]
-  return ", ".join([task, *others])
+def mixers_of(model: str) -> list[str]:
+  """Those that take turns layer by layer, without their fields."""
+  return [specifications.base(each) for each in model.split("+")]
 
 
-def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
-  """Colours say n over the reference's, numbers say n; bounds are marked."""
-  cells = summary["matrix"]
-  tasks = list(dict.fromkeys(cell["task"] for cell in cells))
-  models = list(dict.fromkeys(cell["model"] for cell in cells))
-  shape = len(models), len(tasks)
-  size = inches(2.2 + 1.15 * shape[1], 1.5 + 0.5 * shape[0])
-  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-  axis = figure.subplots()
-  factors = np.full(shape, np.nan)
-  for cell in cells:
-    place = models.index(cell["model"]), tasks.index(cell["task"])
-    if cell["over"] is not None:
-      factors[place] = np.log10(cell["over"])
-    axis.text(place[1], place[0], _text(cell), ha="center", va="center", size="small")
-  low, high = np.log10(_ENDS)
-  image = axis.imshow(factors, "PiYG_r", vmin=low, vmax=high, aspect="auto", alpha=0.75)
-  bar = figure.colorbar(image, ax=axis, label=f"n over {cells[0]['reference']}'s")
-  ticks = [1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30]
-  bar.set_ticks(
-    np.log10(ticks).tolist(), labels=["1/30", "1/10", "1/3", "1", "3", "10", "30"]
+def base(label: str) -> str:
+  """A model's mixers, without any settings."""
+  return "+".join(mixers_of(label.partition(", ")[0]))
+
+
+def _labels(
+  coordinates: Mapping[str, Any], own: Any, every: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+  """A task and a model, each with those of its settings of which there are several."""
+  task, model = coordinates["task"], coordinates["model"]
+  fields = dataclasses.fields(own) if dataclasses.is_dataclass(own) else ()
+  difficulties = {field.name for field in fields}
+  difficulty: dict[str, Any] = {}
+  others: dict[str, Any] = {}
+  for name, value in coordinates.items():
+    ours = name in difficulties
+    alike = (each for each in every if each["task"] == task or not ours)
+    if name not in _NAMED and any(each.get(name) != value for each in alike):
+      (difficulty if ours else others)[name] = value
+  others.pop("length", None)  # of a task that is no dataclass
+  named = (
+    ", ".join([head, *(f"{name}={canonical(own)}" for name, own in more.items())])
+    for head, more in ((task, difficulty), (model, others))
   )
-  axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-  axis.set_yticks(range(len(models)), models)
-  level = summary["levels"][0]["value"]
-  axis.set_title(f"sequences until the error rate is below {level:g}")
-  return figure
+  return {**dict(zip(("task", "model"), named, strict=True)), "difficulty": difficulty}
 
 
-def _text(cell: Mapping[str, Any]) -> str:
-  return f"{_SIGNS[cell['bound']]}{cell['n']:,.0f}"
+def _sizes(trial: Any) -> dict[str, int | None]:
+  length = trial.task.length
+  return {
+    "state": trial.model.state_size(length),
+    "memory": trial.model.state_size(length, caches=False),
+  }
+
+
+def text_of(cell: Mapping[str, Any]) -> str:
+  """n with the sign of its bound."""
+  return f"{SIGNS[cell['bound']]}{cell['n']:,.0f}"
 
 
 def table(summary: Mapping[str, Any]) -> Sequence[Any]:
   """n of each mixer on each task, with its interval and best rate."""
-  found = rich.table.Table("task", "mixer", "n", "best rate", "over the reference's")
+  found = rich.table.Table(
+    "task", "mixer", "state", "n", "best rate", "over the reference's"
+  )
   for cell in summary["matrix"]:
-    n = _text(cell)
+    n = text_of(cell)
     if cell["low"] is not None:
       n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
     rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
-    over = "" if cell["over"] is None else f"{_SIGNS[cell['bound']]}{cell['over']:.2g}"
-    found.add_row(cell["task"], cell["model"], n, rate, over)
+    over = "" if cell["over"] is None else f"{SIGNS[cell['bound']]}{cell['over']:.2g}"
+    state = "" if cell["state"] is None else f"{cell['state']:,}"
+    found.add_row(cell["task"], cell["model"], state, n, rate, over)
   return [found]

@@ -2,14 +2,17 @@
 
     sepfx suite --preset=suite_quick
 
-Trains every mixer, in a backbone, on every task at every rate: two pilot trials of each,
-then more of those rates that come near the best. n is the number of sequences after which
-the share of wrong answers is first below the threshold.
+Trains every mixer, in a backbone, on every task at every other rate, two pilot trials of
+each; then at the rates next to the best. Those that come near it get more trials. n is
+the number of sequences after which the share of wrong answers is first below the
+threshold.
+`--beside=published:suite` holds a mixer against those that were measured for the package.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Any, get_args
 
 import jax
@@ -26,34 +29,19 @@ from sepfx.studies import study
 from sepfx.studies.parts import made_from, optimizer_from
 from sepfx.studies.searches import Pilots
 from sepfx.studies.settings import Chosen, Common, setting
-from sepfx.tasks import tokens
+from sepfx.tasks.tokens import TASKS
 from sepfx.training import Online, Trial
 
-from . import matrix
+from . import matrix, pictures
 
-# By name, at sizes that a CPU trains in minutes.
-TASKS: dict[str, tokens.TokenTask] = {
-  "mqar": tokens.MQAR(length=32, num_pairs=4, vocabulary=64),
-  "recall": tokens.InContextRecall(length=32, vocabulary=16),
-  "noisy_recall": tokens.InContextRecall(
-    length=32, vocabulary=24, noise_vocabulary=8, noise=0.2
-  ),
-  "induction": tokens.InductionHeads(length=32, vocabulary=16),
-  "copying": tokens.Copying(length=24, num_copied=8, vocabulary=16),
-  "selective_copying": tokens.SelectiveCopying(length=32, num_copied=8, vocabulary=16),
-  "memorisation": tokens.Memorisation(length=16, vocabulary=64),
-  "parity": tokens.WordProblem(length=16, group="Z2"),
-  "s3": tokens.WordProblem(length=16, group="S3"),
-  "s5": tokens.WordProblem(length=16, group="S5"),
-  "dyck": tokens.Dyck(length=32, num_types=4, depth=4),
-  "k_hop": tokens.KHop(length=32, hops=2, vocabulary=4),
-}
+# Complete runs that come with the package.
+_RECORDED = pathlib.Path(__file__).parent / "recorded"
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings(Common):
   task: str = setting(
-    ("mqar", "induction"),
+    ("mqar", "induction_heads"),
     f"What is learned: {', '.join(TASKS)}, with fields as in mqar:num_pairs=8, or "
     "package.module:factory.",
     flag="tasks",
@@ -62,13 +50,15 @@ class Settings(Common):
   model: str = setting(
     ("attention", "delta"),
     f"Who mixes: {', '.join(MIXERS)}, with fields as in attention:num_heads=2, or "
-    "package.module:factory of a causal mixer.",
+    "package.module:factory of a causal mixer; base_convolution+based for one of each, "
+    "layer by layer.",
     flag="models",
     kind="grid",
   )
   learning_rate: float = setting(
-    (1e-3, 3e-3, 1e-2),
-    "The optimizer's; those to choose from.",
+    (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+    "The optimizer's; those to choose from. Every other one comes first, then those next "
+    "to the best.",
     flag="learning_rates",
     kind="grid",
   )
@@ -77,7 +67,11 @@ class Settings(Common):
   num_layers: int = setting(2, "Layers of the backbone.")
   width: int = setting(64, "Of the residual stream.")
   mlp_width: int | None = setting(0, "Hidden units of an MLP; none for 4 widths.")
-  positions: str = setting("learned", f"Added first: {', '.join(get_args(Positions))}.")
+  positions: str = setting(
+    "attention",
+    f"Added first: {', '.join(get_args(Positions))}; or attention, which is learned ones "
+    "for models with softmax attention and none for others.",
+  )
   norm: str = setting("layer", f"Before each part: {', '.join(get_args(Norm))}.")
   convolution: int = setting(0, "Tokens of a convolution before a mixer; 0 for none.")
   batch_size: int = setting(64, "Fresh sequences per step.")
@@ -89,11 +83,15 @@ class Settings(Common):
 
 def build(settings: Settings) -> Trial:
   task = named(settings.task)
+  positions = settings.positions
+  if positions == "attention":
+    positions = "learned" if "attention" in matrix.mixers_of(settings.model) else "none"
   model = made_from(
     settings,
     Backbone,
     mixers=settings.model,
     vocabulary=task.vocabulary,
+    positions=positions,
   )
   optimizer = optimizer_from(settings)
   protocol = made_from(
@@ -114,9 +112,8 @@ def named(text: str) -> Any:
   if known is None:
     factory = specifications.imported(specification.name, "task", takes)
     return factory(**specifications.typed(specification, factory, "task"))
-  own: Any = known
   return dataclasses.replace(
-    own, **specifications.typed(specification, type(known), "task")
+    known, **specifications.typed(specification, type(known), "task")
   )
 
 
@@ -125,7 +122,7 @@ def summarise(run: study.Run) -> dict[str, Any]:
   nothing = np.full(len(run.records.table), np.nan)
   axes = ("learning_rate",)
   found = summarise_best(run.records, levels, run.checks(), nothing, axes=axes)
-  return {**found, "matrix": matrix.entries(found, run.records)}
+  return {**found, "matrix": matrix.entries(found, run)}
 
 
 def check(chosen: Chosen) -> None:
@@ -137,10 +134,11 @@ def check(chosen: Chosen) -> None:
   width = chosen.values["width"][0]
   rows = jax.random.normal(jax.random.key(0), (2, 8, width))
   for name in chosen.values["model"]:
+    mixers = matrix.mixers_of(name)
     try:
-      model = Backbone(name, num_layers=1, width=width, mlp_width=0)
+      model = Backbone(name, num_layers=len(mixers), width=width, mlp_width=0)
       jax.eval_shape(model.init, jax.random.key(0), rows)
-      if specifications.base(name) not in MIXERS:
+      if not {*mixers} <= {*MIXERS}:
         check_causal(model, rows, name)
     except InvalidSetting as error:
       own = error.setting == "mixers"
@@ -153,14 +151,15 @@ STUDY = study.Study(
   settings=Settings,
   build=build,
   summarise=summarise,
-  draw=lambda _, summary: matrix.draw(summary),
+  draw=lambda _, summary: pictures.draw(summary),
   table=matrix.table,
   output_dir="runs/suite",
   chosen_from=lambda _: ("learning_rate",),
   check=check,
   search=lambda cells, chosen: Pilots(
-    cells, chosen.one("num_trials"), ("learning_rate",)
+    cells, chosen.one("num_trials"), ("learning_rate",), every_other=True
   ),
+  recorded={"published:suite": _RECORDED},
 )
 
 if __name__ == "__main__":

@@ -106,16 +106,26 @@ class Pilots:
   rows alone: a run that was interrupted makes them again.
   """
 
-  def __init__(self, cells: Sequence[Cell], num_trials: int, axes: Sequence[str]):
+  def __init__(
+    self,
+    cells: Sequence[Cell],
+    num_trials: int,
+    axes: Sequence[str],
+    *,
+    every_other: bool = False,
+  ):
     """Chooses nothing yet.
 
     Args:
       cells: on fresh samples.
       num_trials: of each cell that is not given up.
       axes: of whose values the best are chosen.
+      every_other: see `next_pilots`.
     """
     self.groups = _grouped(cells, but=axes)
-    self._searches = [_Piloted(group, num_trials, axes) for group in self.groups]
+    self._searches = [
+      _Piloted(group, num_trials, axes, every_other) for group in self.groups
+    ]
 
   @property
   def num_trials(self) -> int:
@@ -129,8 +139,15 @@ class Pilots:
 class _Piloted:
   """The same of one group: cells that differ in the axes alone."""
 
-  def __init__(self, cells: Sequence[Cell], num_trials: int, axes: Sequence[str]):
+  def __init__(
+    self,
+    cells: Sequence[Cell],
+    num_trials: int,
+    axes: Sequence[str],
+    every_other: bool,
+  ):
     self._cells, self._each = cells, num_trials
+    self._every_other = every_other
     self._settings = [{name: cell.coordinates[name] for name in axes} for cell in cells]
     self._factor = FACTOR if len(axes) == 1 else NEAR
     self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
@@ -148,7 +165,7 @@ class _Piloted:
     for (cell, k), rows in own.items():
       n[cell, k] = [_n(row) for row in rows]
     budget = np.array([c.trial.protocol.budget for c in self._cells])[:, None, None]
-    pilots = next_pilots(self._settings, n, budget)
+    pilots = next_pilots(self._settings, n, budget, every_other=self._every_other)
     if not pilots:
       self._ended = True
       kept = np.any(worth_more_trials(n, budget, self._factor), axis=1)
@@ -166,10 +183,13 @@ def next_pilots(
   settings: Sequence[Mapping[str, Any]],
   n: Float[np.ndarray, "K pilots thresholds"],
   budget: Float[np.ndarray, "K 1 1"],
+  *,
+  every_other: bool = False,
 ) -> list[tuple[int, int]]:
   """Returns setting and index of the pilot trials to run next, none when enough were.
 
-  Of settings of one batch size all. Where batch sizes are chosen from, first one of each
+  Of settings of one batch size all; or, of learning rates alone, every other one, and
+  then those next to the best. Where batch sizes are chosen from, first one of each
   setting at the size next to 64; then the second of those that came within `FACTOR` times
   the least; then one of each setting around the best (`_around`), and so on. When nothing
   is left around the best, what is around the next best follows, down to those that need
@@ -182,14 +202,15 @@ def next_pilots(
     n: of one pilot trial or two; infinite where it did not reach, NaN where it was not
       run.
     budget: of each setting's trials.
+    every_other: whether of settings of learning rates alone every other one comes first.
   """
   sizes = sorted({_size(setting) for setting in settings})
   pilots, run = n.shape[1], ~np.isnan(n[..., 0])
-  if not np.any(run):
-    first = _of_next_size(settings, [])
-    return [(k, i) for k in first for i in range(pilots if len(sizes) == 1 else 1)]
   if len(sizes) == 1:
-    return []
+    found = _of_one_size(settings, n, budget, every_other)
+    return [(k, i) for k in found for i in range(pilots)]
+  if not np.any(run):
+    return [(k, 0) for k in _of_next_size(settings, [])]
   second = np.any(worth_more_trials(n, budget, FACTOR), axis=1) & ~run[:, -1]
   if np.any(second):
     return [(k, pilots - 1) for k in np.flatnonzero(second).tolist()]
@@ -197,8 +218,7 @@ def next_pilots(
   room = max(0, MOST_PILOTS - int(np.sum(run)))
   if not np.any(np.isfinite(n)):
     return [(k, 0) for k in _of_next_size(settings, taken)[:room]]
-  # On a logarithmic scale one slow trial hides a good setting less.
-  typical = np.exp(pilot_means(np.log(n), np.log(budget)))
+  typical = _typical(n, budget)
   chosen: list[int] = []
   for level in np.flatnonzero(np.any(np.isfinite(n), axis=(0, 1))):
     own = typical[:, level]
@@ -206,6 +226,34 @@ def next_pilots(
     sets = (_around(settings, k, [*taken, *chosen]) for k in good)
     chosen += next((around for around in sets if around), [])
   return [(k, 0) for k in chosen[: room // pilots]]
+
+
+def _of_one_size(
+  settings: Sequence[Mapping[str, Any]],
+  n: Float[np.ndarray, "K pilots thresholds"],
+  budget: Float[np.ndarray, "K 1 1"],
+  every_other: bool,
+) -> list[int]:
+  """Those of one batch size to try next."""
+  run = ~np.isnan(n[:, 0, 0])
+  order = sorted(range(len(settings)), key=lambda k: _rate(settings[k]))
+  if not np.any(run):
+    return order[1::2] or order if every_other else order
+  if not every_other or not np.any(np.isfinite(n)):
+    return []
+  typical = _typical(n, budget)
+  found: list[int] = []
+  for level in np.flatnonzero(np.any(np.isfinite(n), axis=(0, 1))):
+    at = order.index(int(np.nanargmin(typical[:, level])))
+    found += [k for k in order[max(at - 1, 0) : at + 2] if k not in found]
+  return [k for k in found if not run[k]]
+
+
+def _typical(
+  n: Float[np.ndarray, "K pilots thresholds"], budget: Float[np.ndarray, "K 1 1"]
+) -> Float[np.ndarray, "K thresholds"]:
+  """What pilot trials need: on a logarithmic scale a slow one hides a setting less."""
+  return np.exp(pilot_means(np.log(n), np.log(budget)))
 
 
 def _of_next_size(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,6 +98,8 @@ class Study:
     chosen_from: settings -> the axes of which its summary chooses values, if it does.
     axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
+    recorded: complete runs that come with the study, by what --beside calls them: the
+      directories in one.
   """
 
   settings: type
@@ -112,6 +115,7 @@ class Study:
   chosen_from: Callable[[Chosen], Sequence[str]] = lambda _: ()
   axes: Sequence[str] = ()
   check: Callable[[Chosen], Any] = lambda _: None
+  recorded: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
 
   def chosen(self, arguments: Sequence[str] = ()) -> Chosen:
     """Reads a command line: for tests and for notebooks.
@@ -166,6 +170,11 @@ class Study:
         takes += f"; {others[0]} has it, as in {others[0]}:{flag}={error.got}"
       raise type(error)(flag, error.got, takes) from error
 
+  def runs_at(self, path: str) -> list[str]:
+    """The directories that --beside means: itself, or those of what it is the name of."""
+    found = self.recorded.get(path)
+    return [path] if found is None else sorted(map(str, found.iterdir()))
+
   def _with_field(self, name: str, chosen: Chosen) -> list[str]:
     """The models that have a field of this name."""
     return [
@@ -213,7 +222,8 @@ class StudyCall:
       chosen: its settings.
       probes: measured of each trial when it has ended, beside the study's own.
       keep_weights: whether weights are kept.
-      paths: directories of complete runs to summarise and draw together with this one.
+      paths: directories of complete runs to summarise and draw together with this one,
+        or what stands for those that come with the study.
       against: the axis to draw along.
       trusted: what of a user's own directories may name, see `classes.cells_of`.
       look: the look of figures.
@@ -231,6 +241,7 @@ class StudyCall:
     require(against not in study.chosen_from(chosen), "against", against, takes)
     self._study, self._chosen = study, chosen
     self._keep_weights = study.keep_weights or keep_weights
+    paths = [own for path in paths for own in study.runs_at(path)]
     self._paths, self._against, self._look = paths, against, look
     self._trusted, self._is_probed = trusted, len(probes) > 0
     self._own = study.cells(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, get_args
 
 import flax.linen as nn
@@ -29,8 +30,9 @@ class Backbone(Network):
   Attributes:
     mixers: who mixes. One of `MIXERS` with fields, as in
       "attention:num_heads=2"; "package.module:factory" for what is called with `width`
-      and the fields that are given; or a module [n N width] -> [n N width]. Several,
-      separated by commas or in a tuple, are for one layer each, and again from the first.
+      and the fields that are given; or a module [n N width] -> [n N width]. Several, in
+      a tuple or separated by "," or "+", are for one layer each, and again from the
+      first.
     num_layers: L.
     width: of the residual stream.
     vocabulary: tokens that there are, for inputs of integers; None for vectors.
@@ -104,6 +106,23 @@ class Backbone(Network):
     found = self.linear(self.width, outputs or 1, name="head")(rows)
     return found if outputs else found[..., 0]
 
+  @nn.nowrap
+  def state_size(self, length: int, *, caches: bool = True) -> int | None:
+    """Numbers that are carried from token to token, of all layers.
+
+    Args:
+      length: tokens of the sequence.
+      caches: whether those count that short convolutions keep, as in zoology they do not.
+
+    Returns:
+      None where a mixer does not say how many it has.
+    """
+    layers = [self._mixer(k) for k in range(self.num_layers)]
+    if not all(hasattr(own, "state_size") for own in layers):
+      return None
+    kept = max(self.convolution - 1, 0) * self.width if caches else 0
+    return sum(kept + own.state_size(length, caches=caches) for own in layers)
+
   def _check(self) -> None:
     require_positive(self, "num_layers", "width", "vocabulary", "num_outputs")
     kinds = {"positions": Positions, "norm": Norm, "scheme": MixerScheme}
@@ -158,13 +177,15 @@ class Backbone(Network):
   def _plus(self, rows: Array, own: Array) -> Array:
     return rows + own if self.residual else own
 
+  @nn.nowrap
   def _mixer(self, layer: int) -> nn.Module:
     own = self.mixers
-    names = [each.strip() for each in own.split(",")] if isinstance(own, str) else own
+    names = re.split(r"\s*[,+]\s*", own) if isinstance(own, str) else own
     names = names if isinstance(names, tuple | list) else (names,)
     require(len(names) > 0, "mixers", own, "at least one")
     return self._made(names[layer % len(names)], f"mixer_{layer}")
 
+  @nn.nowrap
   def _made(self, own: Any, name: str) -> nn.Module:
     if isinstance(own, nn.Module):
       return own.copy(name=name)

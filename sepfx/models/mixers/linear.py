@@ -76,6 +76,10 @@ class MemoryMixer(Mixer):
     seen = tuple(jnp.zeros((n, before, own), state_dtype(self)) for own in features)
     return memory, seen
 
+  def without_caches(self, state: Any) -> Any:
+    """The memory."""
+    return state[0]
+
   def convolved(self) -> tuple[ShortConvolution, ...]:
     """The convolutions, to be set up."""
     require(self.convolution >= 0, "convolution", self.convolution, "an integer >= 0")

@@ -46,16 +46,20 @@ class Mixer(Network):
     """Returns the state before the first of `length` tokens, of n sequences: arrays."""
     raise NotImplementedError
 
-  def state_size(self, length: int) -> int:
-    """Numbers that `step` carries for each sequence, caches of convolutions included.
-
-    A count of tokens is none of them.
+  def state_size(self, length: int, *, caches: bool = True) -> int:
+    """Numbers that `step` carries for each sequence. A count of tokens is none of them.
 
     Args:
       length: tokens of the sequence.
+      caches: whether those count that short convolutions before the mixer keep.
     """
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: self.init_state(1, length)))
+    state = jax.eval_shape(lambda: self.init_state(1, length))
+    leaves = jax.tree.leaves(state if caches else self.without_caches(state))
     return sum(own.size for own in leaves if jnp.issubdtype(own.dtype, jnp.floating))
+
+  def without_caches(self, state: Any) -> Any:
+    """What of a state no short convolution before the mixer keeps: here all of it."""
+    return state
 
   def checked(self, rows: Array) -> Array:
     """The tokens of a whole pass, in the type of the computation."""

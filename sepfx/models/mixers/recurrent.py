@@ -116,6 +116,10 @@ class RGLRU(_OfVector):
     seen = jnp.zeros((n, self.convolution - 1, S), dtype)
     return jnp.zeros((n, S), dtype), seen, jnp.zeros((), jnp.int32)
 
+  def without_caches(self, state: Any) -> Any:
+    """h."""
+    return state[0]
+
   def _gates(self, x: Float[Array, "*n S"]) -> tuple[Array, Array, Array]:
     """a, g x and sqrt(1 - a^2) g x."""
     blocks = x.reshape(*x.shape[:-1], self.num_heads, -1)

@@ -1,6 +1,7 @@
 """Tasks of tokens: answers are asked for at some positions of a sequence."""
 
 from sepfx.tasks.tokens.copying import Copying, SelectiveCopying
+from sepfx.tasks.tokens.named import TASKS
 from sepfx.tasks.tokens.recall import (
   MQAR,
   InContextRecall,
@@ -12,6 +13,7 @@ from sepfx.tasks.tokens.task import Sequences, TokenTask, token_objective
 
 __all__ = [
   "MQAR",
+  "TASKS",
   "Copying",
   "Dyck",
   "InContextRecall",
