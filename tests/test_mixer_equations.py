@@ -198,11 +198,27 @@ def of_long_convolution(own, x, most=9):
   return (mixed + x) * dense(own["projection"], x) + x
 
 
+def of_hyena(own, x):
+  first, second, value = np.split(
+    convolved(own["convolve"], dense(own["input"], x)), 3, -1
+  )
+  place = np.arange(N)
+  angles = 1e-4 * 2 * np.pi * place / N
+  weights = np.stack([place / (N - 1), np.cos(angles), -np.sin(angles)], axis=-1)
+  for k in range(3):
+    weights = np.sin(own["frequency"] * dense(own[f"layers_{k}"], weights))
+  rates = np.linspace(np.log(100) / 1.5, np.log(100) / 0.3, WIDTH)
+  weights = dense(own["last"], weights) * np.exp(-np.outer(place / (N - 1), rates))
+  v = value * first
+  mixed = np.array([sum(weights[i - j] * v[j] for j in range(i + 1)) for i in range(N)])
+  return dense(own["output"], (mixed + v * own["skip"]) * second)
+
+
 EQUATIONS = {
   "linear_attention": of_linear_attention, "based": of_based, "gla": of_gla,
   "delta": of_delta, "gated_delta": of_gated_delta, "mamba2": of_mamba2,
   "base_convolution": of_base_convolution, "rg_lru": of_rg_lru, "min_gru": of_min_gru,
-  "gru": of_gru,
+  "gru": of_gru, "hyena": of_hyena,
 }  # fmt: skip
 
 

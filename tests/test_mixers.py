@@ -42,6 +42,7 @@ KINDS = {
   "rg_lru in blocks": ("rg_lru", {"num_heads": 2, "state_dim": 12}),
   "gru of another size": ("gru", {"state_dim": 5, "scheme": "flax"}),
   "long convolution": ("base_convolution", {"length": 25}),
+  "hyena for longer sequences": ("hyena", {"length": 25, "size": 2}),
   "min_gru of another size": ("min_gru", {"state_dim": 5}),
 }
 # Options are further cases of what quick tests hold.
@@ -174,7 +175,8 @@ def test_state_size_counts_what_a_step_carries(kind):
     floats = [own.size for own in leaves if jnp.issubdtype(own.dtype, jnp.floating)]
     assert mixer.state_size(length) == sum(floats) > 0
   grows = mixer.state_size(9) > mixer.state_size(2)
-  assert grows == (KINDS[kind][0] == "attention" or "length" in KINDS[kind][1])
+  keeps_all = KINDS[kind][0] in ("attention", "hyena") or "length" in KINDS[kind][1]
+  assert grows == keeps_all
 
 
 def test_caches_of_convolutions_are_told_apart():
@@ -254,6 +256,16 @@ class Leaks(nn.Module):
     return rows.at[:, 2].add(rows[:, -1])
 
 
+class Breaks(nn.Module):
+  """Logarithms of numbers of which some are negative."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return jnp.log(rows)
+
+
 def test_strong_decays_beside_weak_ones_are_exact_in_single_precision():
   """What is left after a strong decay is no difference of large sums."""
   rng, (n, N, H, K) = np.random.default_rng(0), (1, 48, 1, 3)
@@ -289,6 +301,11 @@ def test_one_that_leaks_the_future_is_refused_by_name():
     check_causal(Leaks(width=WIDTH), rows_of(6, np.float32), "mine:Leaks")
 
 
+def test_one_whose_outputs_are_not_finite_is_refused_by_name():
+  with pytest.raises(InvalidSetting, match=r"mixers.*mine:Breaks.*not finite"):
+    check_causal(Breaks(width=WIDTH), rows_of(6, np.float32), "mine:Breaks")
+
+
 @pytest.mark.parametrize(
   ("name", "fields", "what"),
   [
@@ -301,6 +318,7 @@ def test_one_that_leaks_the_future_is_refused_by_name():
     ("rg_lru", {"num_heads": 3}, "num_heads"),
     ("gru", {"state_dim": 0}, "state_dim"),
     ("base_convolution", {"length": 2}, "length.*has 3"),
+    ("hyena", {"length": 2}, "length.*has 3"),
     ("based", {"feature_dim": 0}, "feature_dim"),
   ],
 )
@@ -333,6 +351,17 @@ def test_a_backbone_is_causal_and_gives_a_head_where_it_is_asked(positions, norm
   found = model.apply(variables, (tokens(), asked))
   wanted = jnp.take_along_axis(logits, asked[..., None], axis=1)
   np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_learned_positions_are_for_the_sequences_at_the_beginning_and_shorter_ones():
+  model = Backbone("gru", vocabulary=11, positions="learned", width=WIDTH)
+  variables = model.init(jax.random.key(0), tokens())
+  whole = model.apply(variables, tokens())
+  np.testing.assert_allclose(
+    model.apply(variables, tokens()[:, :5]), whole[:, :5], atol=1e-6
+  )
+  with pytest.raises(InvalidSetting, match=r"positions.*more than 9.*of 18"):
+    model.apply(variables, jnp.tile(tokens(), 2))
 
 
 def test_a_backbone_has_mixers_layer_by_layer():

@@ -14,6 +14,7 @@ from sepfx.tasks.tokens import (
   MQAR,
   Copying,
   Dyck,
+  FuzzyRecall,
   InContextRecall,
   InductionHeads,
   KHop,
@@ -169,6 +170,46 @@ def test_recall_asks_for_keys_that_were_there(noise):
   assert noisy / (300 * 12) == pytest.approx(noise * 10 / 12, abs=0.03)
 
 
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 3), (3, 1)])
+def test_fuzzy_recall_asks_for_values_of_keys_that_were_there(sizes):
+  task = FuzzyRecall(length=24, vocabulary=9, key_size=sizes[0], value_size=sizes[1])
+  _, tokens, answers = drawn(task)
+  lengths: list[tuple[int, int]] = []
+  for row, own in zip(tokens, answers, strict=True):
+    value_of, wanted = {}, np.full(24, -1)
+    i = int(np.sum(row == 8))
+    assert np.all(row[:i] == 8)
+    # In front there is a blank for each token that a longest pair would have more.
+    assert i < 2 * sum(sizes)
+    while i < 24:
+      start, end = i, 24
+      while start < 24 and row[start] < 4:
+        start += 1
+      if np.any(row[start:] < 4):
+        end = start + int(np.argmax(row[start:] < 4))
+      key, value = tuple(row[i:start].tolist()), tuple(row[start:end].tolist())
+      assert len(set(key)) == len(key) <= sizes[0]
+      assert len(set(value)) == len(value) <= sizes[1]
+      known = key in value_of
+      if known:
+        wanted[start - 1 : end - 1] = value
+      if end < 24:
+        assert value_of.setdefault(key, value) == value
+        lengths.append((len(key), len(value)))
+        i = end
+        continue
+      i = 24
+      # The last value goes one token beyond the end, where it is asked for.
+      whole = value_of[key]
+      assert whole[: len(value)] == value
+      assert len(whole) == len(value) + 1
+      wanted[start - 1 : 24] = whole
+    np.testing.assert_array_equal(own, wanted)
+  for size, largest in zip(np.transpose(lengths), sizes, strict=True):
+    share = np.bincount(size, minlength=largest + 1)[1:] / len(size)
+    assert share == pytest.approx(1 / largest, abs=0.08)  # short ones fit more often
+
+
 def test_induction_heads_ask_for_what_followed():
   _, tokens, answers = drawn(InductionHeads(length=12, vocabulary=6))
   places = [np.flatnonzero(row == 5).tolist() for row in tokens]
@@ -266,6 +307,7 @@ def test_k_hop_follows_its_definition(hops):
     MQAR(length=16, num_pairs=3, vocabulary=18), InContextRecall(length=20, vocabulary=8),
     InductionHeads(vocabulary=5), Copying(vocabulary=6), WordProblem(group="S3"),
     Dyck(num_types=3), KHop(vocabulary=3), Memorisation(vocabulary=9),
+    FuzzyRecall(length=30, vocabulary=7, key_size=2, value_size=2),
   ],
   ids=lambda task: task.name,
 )  # fmt: skip
@@ -303,6 +345,10 @@ def test_memorised_values_are_planted_once_for_each_trial():
     (Dyck, {"depth": 0}, "depth"),
     (KHop, {"hops": 0}, "hops"),
     (Memorisation, {"length": 3}, "length"),
+    (FuzzyRecall, {"length": 11}, "length"),
+    (FuzzyRecall, {"vocabulary": 6}, "vocabulary"),
+    (FuzzyRecall, {"key_size": 0}, "key_size"),
+    (FuzzyRecall, {"value_size": 5}, "value_size"),
   ],
 )
 def test_bad_settings_are_refused(task, fields, what):

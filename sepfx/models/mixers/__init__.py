@@ -7,7 +7,7 @@ Each is a `flax.linen` module that can be used alone. `MIXERS` has their names, 
 from sepfx.models.mixers.attention import Attention
 from sepfx.models.mixers.backbone import Backbone
 from sepfx.models.mixers.causality import check_causal
-from sepfx.models.mixers.convolution import BaseConvolution
+from sepfx.models.mixers.convolution import BaseConvolution, Hyena
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
 from sepfx.models.mixers.linear import (
   Based,
@@ -30,6 +30,7 @@ __all__ = [
   "DeltaNet",
   "GatedDeltaNet",
   "GatedLinearAttention",
+  "Hyena",
   "LinearAttention",
   "Mamba2",
   "MinGRU",

@@ -39,7 +39,7 @@ class Backbone(Network):
     num_outputs: numbers at each position; None for one for each token of the vocabulary,
       or for a single number.
     positions: what is added to the rows first: nothing, vectors that are learned for each
-      position, or sines and cosines.
+      position of the sequences that it begins with, or sines and cosines.
     norm: before each part of a block and before the head.
     residual: whether there are residual connections.
     mlp_width: hidden units of a layer's MLP, with GELU; None for 4 times the width, 0 for
@@ -51,7 +51,8 @@ class Backbone(Network):
     dtype, param_dtype: types of the computation and the parameters, as in `Network`.
 
   Raises:
-    InvalidSetting: when it is initialised or applied, for a mixer that is none.
+    InvalidSetting: when it is initialised or applied, for a mixer that is none, and for
+      sequences that are longer than learned positions are.
   """
 
   mixers: Any = "attention"
@@ -162,8 +163,13 @@ class Backbone(Network):
     if self.positions == "sinusoidal":
       return rows + positions(N, self.width).astype(rows.dtype)
     if self.positions == "learned":
-      init = nn.initializers.normal(0.02)
-      return rows + self.weights("positions", init, (N, self.width)).astype(rows.dtype)
+      init, most = nn.initializers.normal(0.02), N
+      if self.has_variable("params", "positions"):
+        most = self.get_variable("params", "positions").shape[0]
+      takes = f"none for sequences of more than {most} tokens, such as these of {N}"
+      require(most >= N, "positions", "learned", takes)
+      own = self.weights("positions", init, (most, self.width))
+      return rows + own[:N].astype(rows.dtype)
     return rows
 
   def _normalised(self, rows: Array, name: str) -> Array:

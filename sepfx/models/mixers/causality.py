@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sepfx.errors import InvalidSetting
+from sepfx.errors import InvalidSetting, require
 
 
 def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
@@ -23,7 +23,7 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
     name: what it is called, for the message.
 
   Raises:
-    InvalidSetting: for a mixer that is not causal.
+    InvalidSetting: for a mixer that is not causal, or whose outputs are not finite.
     ValueError: for inputs that cannot tell.
   """
   if len(inputs) < 2 or np.array_equal(inputs, jnp.roll(inputs, 1, axis=0)):
@@ -38,6 +38,10 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
     return jnp.asarray(mixer.apply(variables, jnp.where(other, others, inputs)))
 
   wanted = np.asarray(mixed(inputs, N), float)
+  takes = (
+    "a causal mixer: outputs of this one are not finite, so that nothing can be told"
+  )
+  require(bool(np.all(np.isfinite(wanted))), "mixers", name, takes)
   scale = np.max(np.abs(wanted)) * float(jnp.finfo(jnp.float32).eps)
   for k in range(1, N):
     found = np.asarray(mixed(inputs, k), float)[:, :k]

@@ -1,7 +1,7 @@
 """Mixers by their names."""
 
 from sepfx.models.mixers.attention import Attention
-from sepfx.models.mixers.convolution import BaseConvolution
+from sepfx.models.mixers.convolution import BaseConvolution, Hyena
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
 from sepfx.models.mixers.linear import (
   Based,
@@ -21,6 +21,7 @@ MIXERS: dict[str, type[Mixer]] = {
   "gated_delta": GatedDeltaNet,
   "mamba2": Mamba2,
   "base_convolution": BaseConvolution,
+  "hyena": Hyena,
   "rg_lru": RGLRU,
   "min_gru": MinGRU,
   "gru": GRU,

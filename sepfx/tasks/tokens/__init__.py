@@ -1,6 +1,7 @@
 """Tasks of tokens: answers are asked for at some positions of a sequence."""
 
 from sepfx.tasks.tokens.copying import Copying, SelectiveCopying
+from sepfx.tasks.tokens.fuzzy import FuzzyRecall
 from sepfx.tasks.tokens.named import TASKS
 from sepfx.tasks.tokens.recall import (
   MQAR,
@@ -16,6 +17,7 @@ __all__ = [
   "TASKS",
   "Copying",
   "Dyck",
+  "FuzzyRecall",
   "InContextRecall",
   "InductionHeads",
   "KHop",

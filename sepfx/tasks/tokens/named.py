@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sepfx.tasks.tokens.copying import Copying, SelectiveCopying
+from sepfx.tasks.tokens.fuzzy import FuzzyRecall
 from sepfx.tasks.tokens.recall import (
   MQAR,
   InContextRecall,
@@ -17,6 +18,7 @@ _TASKS: tuple[Any, ...] = (
   MQAR(length=32, num_pairs=4, vocabulary=64),
   InContextRecall(length=32, vocabulary=16),
   InContextRecall(length=32, vocabulary=24, noise_vocabulary=8, noise=0.2),
+  FuzzyRecall(length=32, vocabulary=12, key_size=2, value_size=2),
   InductionHeads(length=32, vocabulary=16),
   Copying(length=24, num_copied=8, vocabulary=16),
   SelectiveCopying(length=32, num_copied=8, vocabulary=16),
