@@ -112,34 +112,64 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
   # Logarithms of what is left at i of what stood there before the chunk, and at its end
   # of what was written at i. No sum is taken as a difference of others: after a strong
   # decay these would cancel.
-  left = jnp.cumsum(log_decay, axis=-2)
-  after = jnp.concatenate([log_decay[..., 1:, :], jnp.zeros_like(left[..., :1, :])], -2)
-  to_end = jnp.exp(jax.lax.cumsum(after, axis=after.ndim - 2, reverse=True))
   kept = _kept(log_decay)
   scores = _scores(query, key, kept)
-  erased = None
-  if terms.beta is None:
-    added = value
-  else:
+  added, erased = value, None
+  if terms.beta is not None:
     # Each value as it is written depends on those before it: a triangular system.
     beta = terms.beta[..., None]
-    before = beta * jnp.tril(_scores(key, key, kept), -1)
-    wanted = jnp.concatenate([value, key * jnp.exp(left)], axis=-1)
-    solved = inverse(before) @ (beta * wanted)
-    added, erased = jnp.split(solved, [value.shape[-1]], axis=-1)
-
-  def next_chunk(state, own):
-    query, scores, added, erased, key, last = own
+    solved = inverse(beta * jnp.tril(_scores(key, key, kept), -1))
+    added = solved @ (beta * value)
+  if chunks > 1:
+    # Logarithms of what is left at i of what stood there before the chunk, and at its end
+    # of what was written at i. No sum is taken as a difference of others: after a strong
+    # decay these would cancel.
+    left = jnp.cumsum(log_decay, axis=-2)
+    after = jnp.concatenate([log_decay[..., 1:, :], jnp.zeros_like(left[..., :1, :])], -2)
+    to_end = jax.lax.cumsum(after, axis=after.ndim - 2, reverse=True)
+    written = jnp.swapaxes(key * jnp.exp(to_end), -1, -2)
+    last = jnp.exp(left[..., -1, :])[..., None]
+    if terms.beta is not None:
+      erased = solved @ (beta * key * jnp.exp(left))
+    states = _before_chunks(start, last, written, added, erased)
     if erased is not None:
-      added = added - erased @ state
-    read = query @ state + scores @ added
-    return last[..., None] * state + jnp.swapaxes(key, -1, -2) @ added, read
-
-  last = jnp.broadcast_to(jnp.exp(left[..., -1, :]), (chunks, n, H, left.shape[-1]))
-  own = (query * jnp.exp(left), scores, added, erased, key * to_end, last)
-  read = jax.lax.scan(next_chunk, start, own)[1]
+      added = added - erased @ states
+    read = (query * jnp.exp(left)) @ states + scores @ added
+  else:
+    read = scores @ added
   read = jnp.moveaxis(read, (0, 2), (1, 3)).reshape(n, chunks * C, H, -1)
   return read[:, :N]
+
+
+def _before_chunks(
+  start: State,
+  last: Float[Array, "*c 1"],
+  written: Float[Array, "c *n K C"],
+  added: Float[Array, "c n H C V"],
+  erased: Float[Array, "c n H C K"] | None,
+) -> Float[Array, "c n H K V"]:
+  """The memory before each chunk.
+
+  In the scan is only what depends on the chunk before: what a chunk writes, and of what
+  stands there erases, are products of all chunks at once.
+
+  Args:
+    start: before the first.
+    last: what is left after a chunk of what stood there before.
+    written: keys as they are at a chunk's end.
+    added: what stands for a value that is written into an empty memory.
+    erased: times the memory, what is less of it; None where nothing is erased.
+  """
+  products = (written @ own for own in (added, erased) if own is not None)
+
+  def next_chunk(state: State, own: tuple[Array, ...]) -> tuple[State, State]:
+    last, update, *less = own
+    after = last * state + update
+    return (after - less[0] @ state if less else after), state
+
+  chunks, *shape = (len(added), *start.shape[:-1], 1)
+  last = jnp.broadcast_to(last, (chunks, *shape))
+  return jax.lax.scan(next_chunk, start, (last, *products))[1]
 
 
 def inverse(lower: Float[Array, "*c C C"]) -> Float[Array, "*c C C"]:
@@ -186,5 +216,11 @@ def _scores(
 ) -> Float[Array, "*either C C"]:
   """Sums over k of q_ik k_jk kept_ijk."""
   if kept.shape[-1] == 1:
-    return query @ jnp.swapaxes(key, -1, -2) * kept[..., 0]
+    products, kept = query @ jnp.swapaxes(key, -1, -2), kept[..., 0]
+    if products.shape[-3] == 1:
+      # One head after another: the gradient is a sum over heads, which XLA is slow at on
+      # CPUs where it reduces an axis in the middle.
+      heads = jnp.split(kept, kept.shape[-3], axis=-3)
+      return jnp.concatenate([products * own for own in heads], axis=-3)
+    return products * kept
   return jnp.einsum("...ik,...jk,...ijk->...ij", query, key, kept)
