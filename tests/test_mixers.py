@@ -179,6 +179,16 @@ def test_state_size_counts_what_a_step_carries(kind):
   assert grows == keeps_all
 
 
+def test_products_of_based_features_are_its_polynomial(monkeypatch):
+  mixer, rows = Based(width=WIDTH, num_heads=2, feature_dim=3), rows_of(9, np.float64)
+  with jax.enable_x64(True):
+    mixer = mixer.clone(param_dtype="float64")
+    whole, variables = mixer.init_with_output(jax.random.key(0), jnp.asarray(rows))
+    monkeypatch.setattr(memories, "CHUNK", 4)  # so that features are made
+    found = mixer.apply(variables, jnp.asarray(rows))
+  np.testing.assert_allclose(found, whole, atol=1e-12)
+
+
 def test_caches_of_convolutions_are_told_apart():
   delta = DeltaNet(width=8, num_heads=2, convolution=4)
   assert delta.state_size(10) - delta.state_size(10, caches=False) == 3 * 3 * 8

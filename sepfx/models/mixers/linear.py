@@ -49,8 +49,7 @@ class MemoryMixer(Mixer):
       parts = tuple(convolve(part) for convolve, part in own)
     else:
       parts = self.unconvolved(parts)
-    read = memories.in_chunks(self.terms(parts, rest))
-    return self.out(read, parts, rest)
+    return self.out(self.read(parts, rest), parts, rest)
 
   def step(self, state: Any, row: Float[Array, "n D"]) -> tuple[Any, Array]:
     memory, seen = state
@@ -111,6 +110,10 @@ class MemoryMixer(Mixer):
     """What stands for the convolved parts where there are no convolutions."""
     return parts
 
+  def read(self, parts: tuple[Array, ...], rest: Any) -> Float[Array, "n N H V"]:
+    """What each token reads, all tokens at once."""
+    return memories.in_chunks(self.terms(parts, rest))
+
   def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     """What the tokens do to the memory."""
     raise NotImplementedError
@@ -158,10 +161,14 @@ class _Normalised(MemoryMixer):
 
   def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     del rest
+    query, key, value = self.with_ones(parts)
+    return Terms(self.features(query), self.features(key), value)
+
+  def with_ones(self, parts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    """Queries and keys before their features, and values with a column of ones."""
     query, key, value = (self.heads(part) for part in parts)
     ones = jnp.ones((*value.shape[:-1], 1), value.dtype)
-    value = jnp.concatenate([value, ones], axis=-1)
-    return Terms(self.features(query), self.features(key), value)
+    return query, key, jnp.concatenate([value, ones], axis=-1)
 
   def out(self, read: Array, parts: tuple[Array, ...], rest: Any) -> Array:
     del rest
@@ -227,6 +234,16 @@ class Based(_Normalised):
     squares = heads[..., first] * heads[..., second] * jnp.asarray(weights, heads.dtype)
     ones = jnp.ones((*heads.shape[:-1], 1), heads.dtype)
     return jnp.concatenate([ones, heads / F**0.25, squares], axis=-1)
+
+  def read(self, parts: tuple[Array, ...], rest: Any) -> Float[Array, "n N H V"]:
+    """The same without features where tokens are few: their products are polynomials."""
+    N = parts[0].shape[1]
+    if N > memories.CHUNK:
+      return super().read(parts, rest)
+    query, key, value = (exact(own) for own in self.with_ones(parts))
+    s = jnp.einsum("nihf,njhf->nhij", query, key) / math.sqrt(self.feature_dim)
+    scores = jnp.tril(1 + s + jnp.square(s) / 2)
+    return jnp.einsum("nhij,njhv->nihv", scores, value)
 
 
 class GatedLinearAttention(MemoryMixer):
