@@ -197,44 +197,45 @@ def test_mixers_take_turns():
     cells_of("--tasks=dyck", f"--models={leaks}", "--learning_rates=1e-3")
 
 
+FIRST = [(3e-4, 0), (3e-3, 0), (3e-2, 0)]
+
+
 @pytest.mark.parametrize(
-  ("best", "asked", "more"),
+  ("best", "rounds"),
   [
-    (3e-3, [3e-4, 3e-3, 3e-2], [1e-3, 1e-2]),
-    (3e-2, [3e-4, 3e-3, 3e-2], [1e-2, 1e-1]),
-    (1e-3, [3e-4, 3e-3, 3e-2], [1e-3, 1e-2]),  # 3e-3 comes nearest of the first three
-    (None, [3e-4, 3e-3, 3e-2], []),
+    (3e-3, [FIRST, [(3e-3, 1)], [(1e-3, 0), (1e-2, 0)], [(1e-3, 1), (1e-2, 1)]]),
+    # Of the first three 3e-3 is the nearest. From 1e-3 on all are around it already.
+    (1e-3, [FIRST, [(3e-4, 1), (3e-3, 1)], [(1e-3, 0), (1e-2, 0)], [(1e-3, 1)]]),
+    (None, [FIRST]),
   ],
 )
-def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, asked, more):
+def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, rounds):
   chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--num_trials=3"])
   cells = STUDY.cells(chosen)
   search = STUDY.search(cells, chosen)
-  rates = {
-    trial_name(c, k): c.coordinates["learning_rate"] for c in cells for k in (0, 1)
+  of = {
+    trial_name(c, k): (c.coordinates["learning_rate"], k) for c in cells for k in range(3)
   }
 
   def rows(name):
     if best is None:
       return [{"samples": 100_000, "outcome": "censored"}]
-    apart = abs(np.log(rates[name] / (best * 1.01)))
-    return [{"samples": int(1000 * np.exp(apart)), "outcome": "reached"}]
+    decades = abs(np.log10(of[name][0] / (best * 1.01)))
+    return [{"samples": int(1000 * 20**decades), "outcome": "reached"}]
 
-  ended = {}
-  rounds = []
-  for _ in range(2):
-    names = search(ended)
-    rounds.append(sorted({rates[name] for name in names if name in rates}))
-    ended |= {name: rows(name) for name in names if name in rates}
-  assert rounds == [asked, more]
-  third = search(ended)
-  assert not {*third} & {*rates}  # a third trial of those near the best
-  assert bool(third) == (best is not None)
+  ended, found = {}, []
+  while names := search(ended):
+    found.append(sorted(of[name] for name in names))
+    ended |= {name: rows(name) for name in names}
+  third = found.pop() if best else []
+  assert found == rounds
+  assert {k for _, k in third} <= {2}
+  assert {rate for rate, _ in third} == {r for own in rounds for r, k in own if k == 1}
 
 
 def test_of_one_rate_there_is_one():
   chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--learning_rates=1e-3"])
-  assert len(STUDY.search(STUDY.cells(chosen), chosen)({})) == 2
+  assert len(STUDY.search(STUDY.cells(chosen), chosen)({})) == 1
 
 
 def test_what_is_published_stands_for_its_directories(tmp_path):

@@ -2,10 +2,9 @@
 
     sepfx suite --preset=suite_quick
 
-Trains every mixer, in a backbone, on every task at every other rate, two pilot trials of
-each; then at the rates next to the best. Those that come near it get more trials. n is
-the number of sequences after which the share of wrong answers is first below the
-threshold.
+Trains every mixer, in a backbone, on every task: a pilot trial at every other rate, and
+then at the rates next to the best. Those that come near it get more trials. n is the
+number of sequences after which the share of wrong answers is first below the threshold.
 `--beside=published:suite` holds a mixer against those that were measured for the package.
 """
 

@@ -188,29 +188,32 @@ def next_pilots(
 ) -> list[tuple[int, int]]:
   """Returns setting and index of the pilot trials to run next, none when enough were.
 
-  Of settings of one batch size all; or, of learning rates alone, every other one, and
-  then those next to the best. Where batch sizes are chosen from, first one of each
-  setting at the size next to 64; then the second of those that came within `FACTOR` times
-  the least; then one of each setting around the best (`_around`), and so on. When nothing
-  is left around the best, what is around the next best follows, down to those that need
-  `NEAR` times as much. Where none reached at any threshold, all settings of the next size
-  follow. So it ends where the best is enclosed, or before there would be more than
-  `MOST_PILOTS`.
+  Of settings of one batch size all, but with `every_other`. There, and where batch sizes
+  are chosen from, first one of each setting at the size next to 64; then the second of
+  those that came within `FACTOR` times the least; then one of each setting around the
+  best (`_around`), and so on. When nothing is left around the best, what is around the
+  next best follows, down to those that need `NEAR` times as much. Where none reached at
+  any threshold, all settings of the next size follow. So it ends where the best is
+  enclosed, or before there would be more than `MOST_PILOTS`.
 
   Args:
     settings: a value of each axis that is chosen from, K of them.
     n: of one pilot trial or two; infinite where it did not reach, NaN where it was not
       run.
     budget: of each setting's trials.
-    every_other: whether of settings of learning rates alone every other one comes first.
+    every_other: whether of the learning rates every other one comes first.
   """
   sizes = sorted({_size(setting) for setting in settings})
   pilots, run = n.shape[1], ~np.isnan(n[..., 0])
-  if len(sizes) == 1:
-    found = _of_one_size(settings, n, budget, every_other)
-    return [(k, i) for k in found for i in range(pilots)]
+  at_once = len(sizes) == 1 and not every_other
   if not np.any(run):
-    return [(k, 0) for k in _of_next_size(settings, [])]
+    first = _of_next_size(settings, [])
+    if every_other:
+      rates = sorted({_rate(setting) for setting in settings})
+      first = [k for k in first if _rate(settings[k]) in (rates[1::2] or rates)]
+    return [(k, i) for k in first for i in range(pilots if at_once else 1)]
+  if at_once:
+    return []
   second = np.any(worth_more_trials(n, budget, FACTOR), axis=1) & ~run[:, -1]
   if np.any(second):
     return [(k, pilots - 1) for k in np.flatnonzero(second).tolist()]
@@ -218,7 +221,8 @@ def next_pilots(
   room = max(0, MOST_PILOTS - int(np.sum(run)))
   if not np.any(np.isfinite(n)):
     return [(k, 0) for k in _of_next_size(settings, taken)[:room]]
-  typical = _typical(n, budget)
+  # On a logarithmic scale one slow trial hides a good setting less.
+  typical = np.exp(pilot_means(np.log(n), np.log(budget)))
   chosen: list[int] = []
   for level in np.flatnonzero(np.any(np.isfinite(n), axis=(0, 1))):
     own = typical[:, level]
@@ -226,34 +230,6 @@ def next_pilots(
     sets = (_around(settings, k, [*taken, *chosen]) for k in good)
     chosen += next((around for around in sets if around), [])
   return [(k, 0) for k in chosen[: room // pilots]]
-
-
-def _of_one_size(
-  settings: Sequence[Mapping[str, Any]],
-  n: Float[np.ndarray, "K pilots thresholds"],
-  budget: Float[np.ndarray, "K 1 1"],
-  every_other: bool,
-) -> list[int]:
-  """Those of one batch size to try next."""
-  run = ~np.isnan(n[:, 0, 0])
-  order = sorted(range(len(settings)), key=lambda k: _rate(settings[k]))
-  if not np.any(run):
-    return order[1::2] or order if every_other else order
-  if not every_other or not np.any(np.isfinite(n)):
-    return []
-  typical = _typical(n, budget)
-  found: list[int] = []
-  for level in np.flatnonzero(np.any(np.isfinite(n), axis=(0, 1))):
-    at = order.index(int(np.nanargmin(typical[:, level])))
-    found += [k for k in order[max(at - 1, 0) : at + 2] if k not in found]
-  return [k for k in found if not run[k]]
-
-
-def _typical(
-  n: Float[np.ndarray, "K pilots thresholds"], budget: Float[np.ndarray, "K 1 1"]
-) -> Float[np.ndarray, "K thresholds"]:
-  """What pilot trials need: on a logarithmic scale a slow one hides a setting less."""
-  return np.exp(pilot_means(np.log(n), np.log(budget)))
 
 
 def _of_next_size(
