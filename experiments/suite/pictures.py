@@ -100,7 +100,8 @@ def _lines(
   label_places(axis.xaxis, every)
   label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)
-  axis.set_title(_title(summary))
+  task = own[0]["task"].partition(", ")[0]
+  axis.set_title(f"{task}: {_title(summary)}")
   legend_below(figure, [handle_of(name, **style) for name, style in styles.items()])
   return figure
 

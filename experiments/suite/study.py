@@ -72,10 +72,10 @@ class Settings(Common):
     "for models with softmax attention and none for others.",
   )
   norm: str = setting("layer", f"Before each part: {', '.join(get_args(Norm))}.")
-  convolution: int = setting(0, "Tokens of a convolution before a mixer; 0 for none.")
+  convolution: int = setting(4, "Tokens of a convolution before a mixer; 0 for none.")
   batch_size: int = setting(64, "Fresh sequences per step.")
   weight_decay: float = setting(0.1, "AdamW's decoupled weight decay.")
-  check_every: int = setting(10, "Steps between two evaluations.", kind="fixed")
+  check_every: int = setting(5, "Steps between two evaluations.", kind="fixed")
   num_test: int = setting(1000, "Test sequences of a trial.", kind="fixed")
   max_samples: int = setting(100_000, "Sequences that a trial has.", kind="budget")
 
