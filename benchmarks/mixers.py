@@ -115,16 +115,15 @@ def main(_: list[str]) -> None:
   for length in FLAGS.lengths:
     n = max(1, FLAGS.sequences * min(FLAGS.lengths) // length)
     table = rich.table.Table(
-      "mixer", "ms", "products alone", "ratio", "token by token", "ratio",
-      "eager PyTorch", "ratio", title=f"{n} sequences of {length} tokens",
+      "mixer", "ms", "over its products", "token by token over it",
+      "eager PyTorch over it", title=f"{n} sequences of {length} tokens",
     )  # fmt: skip
     for name in FLAGS.mixers:
       seconds, by_token, operations = steps_of(name, n, length)
       other = eager(name, n, length)
-      cells = [name, f"{1e3 * seconds:.2f}"]
-      for own in (operations / peak, by_token, other):
-        known = own is not None
-        cells += [f"{1e3 * own:.2f}", f"{own / seconds:.2f}"] if known else ["", ""]
+      ratios = [seconds * peak / operations, by_token / seconds]
+      ratios += [] if other is None else [other / seconds]
+      cells = [name, f"{1e3 * seconds:.2f}", *(f"{own:.1f}" for own in ratios)]
       table.add_row(*cells)
     console.print(table)
   console.print(

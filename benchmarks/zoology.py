@@ -15,8 +15,11 @@ are on the CPU. Logits are computed at the asked positions alone, where there al
 computed and all others masked: the loss is the same number. An accuracy of 0.99 on the
 test sequences ends a run.
 
-What differs: there a block without an MLP adds the norm of the residual stream to it, and
-attention and embeddings have dropout of a tenth. Batches come in another order.
+What differs: there a block without an MLP adds the norm of the residual stream to it,
+attention and embeddings have dropout of a tenth, the cosine goes down once per epoch and
+not at each step, an epoch's last batch is a smaller one where here it is left out, and
+the last layer of attention starts with weights smaller by 1/2 in place of 1/sqrt(2), that
+of Based not smaller at all. Batches come in another order.
 """
 
 from __future__ import annotations

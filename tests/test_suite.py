@@ -7,13 +7,14 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import sepfx
 from experiments.suite import matrix, pictures
 from experiments.suite.study import STUDY
 from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
-from sepfx.models.mixers import MIXERS
+from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
 from sepfx.studies.study import Run
 from sepfx.tasks.tokens import TASKS
@@ -27,6 +28,25 @@ class Leaks(nn.Module):
 
   def __call__(self, rows):
     return rows.at[:, :-1].add(rows[:, 1:])
+
+
+class Silent(Mixer):
+  """Does not say what it carries."""
+
+  def __call__(self, rows):
+    return rows
+
+
+class Counts(nn.Module):
+  """Knows nothing of caches."""
+
+  width: int
+
+  def state_size(self, length):
+    return 3 * length
+
+  def __call__(self, rows):
+    return rows
 
 
 class Sums(nn.Module):
@@ -81,6 +101,8 @@ def test_a_mixer_of_ones_own_is_taken_and_one_that_leaks_is_refused_by_name():
     ("--models=attentive", "models.*attention"),
     ("--models=delta:heads=2", "models.*num_heads"),
     ("--norm=lyer", "norm"),
+    ("--models=delta+gru+attention", "at most one for each of 2 layers"),
+    ("--tasks=tests.test_suite:Sums:width=3", "a task of tokens, which has name"),
   ],
 )
 def test_bad_settings_are_refused(argument, what):
@@ -112,33 +134,44 @@ def test_the_matrix_holds_each_mixer_against_attention():
     ("dyck", "delta"): (200.0, ""), ("dyck", "attention"): (100.0, ""),
     ("mqar", "delta"): (300.0, "more than"), ("mqar", "attention"): (100.0, "at most"),
     ("k_hop", "delta"): (300.0, ""), ("k_hop", "attention"): (900.0, "more than"),
+    ("k_hop", "gru"): (900.0, "more than"), ("mqar", "gru"): (400.0, ""),
+    ("dyck", "gru"): (150.0, ""),
   }  # fmt: skip
   summary = run_of(
-    "--tasks=dyck,mqar,k_hop", "--models=delta,attention",
+    "--tasks=dyck,mqar,k_hop", "--models=delta,attention,gru",
     n_of=lambda cell: n_of[cell.coordinates["task"], cell.coordinates["model"]],
   )  # fmt: skip
-  over = {(c["task"], c["model"]): (c["over"], c["bound"]) for c in summary["matrix"]}
+  over = {
+    (c["task"], c["model"]): (c["over"], c["over_bound"]) for c in summary["matrix"]
+  }
   assert over["dyck", "delta"] == (2.0, "")
   assert over["mqar", "delta"] == (3.0, "more than")
-  assert over["k_hop", "delta"] == (None, "")  # attention's n is a bound
-  assert over["mqar", "attention"] == (1.0, "at most")
+  assert over["k_hop", "delta"] == (1 / 3, "at most")  # attention's n is a bound
+  assert over["mqar", "attention"] == (1.0, "")
+  assert over["k_hop", "gru"] == (None, "")  # both are bounds of one kind
+  assert over["mqar", "gru"] == (4.0, "more than")
   (axis, _) = pictures.draw(summary).axes
   assert {text.get_text() for text in axis.texts} == {
-    "200", "100", "> 300", "< 100", "300", "> 900",
+    "200", "100", "> 300", "< 100", "300", "> 900", "400", "150",
   }  # fmt: skip
   shown = axis.images[0].get_array()
-  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 2  # of k_hop
-  assert len(matrix.table(summary)[0].rows) == 6
+  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 1  # gru on k_hop
+  assert len(matrix.table(summary)[0].rows) == 9
+
+
+OWN = ",".join(f"{__name__}:{own}" for own in ("Sums", "Silent", "Counts"))
 
 
 def test_states_are_counted_with_and_without_caches():
   summary = run_of(
-    "--tasks=mqar", "--models=delta,attention,tests.test_suite:Sums", "--width=8",
+    "--tasks=mqar", f"--models=delta,attention,{OWN}", "--width=8", "--convolution=0",
     n_of=lambda _: (100.0, ""),
   )  # fmt: skip
   sizes = [(cell["state"], cell["memory"]) for cell in summary["matrix"]]
   # Two layers: a matrix, and three caches of three tokens; keys and values of 32 tokens.
-  assert sizes == [(2 * (64 + 72), 2 * 64), (2048 // 2, 2048 // 2), (None, None)]
+  attention = 2 * 2 * 32 * 8
+  assert sizes[:2] == [(2 * (64 + 72), 2 * 64), (attention, attention)]
+  assert sizes[2:] == [(None, None), (None, None), (2 * 96, 2 * 96)]
 
 
 def test_n_is_drawn_against_a_tasks_difficulty():
@@ -170,6 +203,39 @@ def test_n_is_drawn_against_the_size_of_states():
   assert ratios == {2, 4}  # a vector of the width, and a matrix
 
 
+def test_models_that_differ_in_something_else_are_no_line():
+  summary = run_of(
+    "--tasks=mqar", "--models=min_gru,delta", "--weight_decay=0,0.1",
+    n_of=lambda _: (100.0, ""),
+  )  # fmt: skip
+  labels = [text.get_text() for text in pictures.draw(summary).axes[0].get_yticklabels()]
+  assert sorted(labels) == [
+    f"{of}, weight_decay={decay}" for of in ("delta", "min_gru") for decay in ("0", "0.1")
+  ]
+
+
+def test_a_difficulty_may_have_the_prefix_of_tasks():
+  summary = run_of(
+    "--tasks=mqar", "--models=delta", "--task.num_pairs=2,4", n_of=lambda _: (100.0, "")
+  )
+  assert [cell["difficulty"] for cell in summary["matrix"]] == [
+    {"num_pairs": 2}, {"num_pairs": 4},
+  ]  # fmt: skip
+  assert {cell["model"] for cell in summary["matrix"]} == {"delta"}
+
+
+def test_no_text_of_a_matrix_leaves_it():
+  model = "tests.test_suite:Sums"
+  summary = run_of(
+    "--tasks=mqar", f"--models={model},delta", n_of=lambda _: (123_456.0, "more than")
+  )
+  canvas = FigureCanvasAgg(pictures.draw(summary))
+  canvas.draw()
+  pixels = np.asarray(canvas.buffer_rgba())
+  for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
+    assert np.all(edge == 255)
+
+
 def test_tasks_of_other_lengths_are_not_said_to_differ_in_it():
   summary = run_of(
     "--tasks=mqar,dyck:length=8", "--models=delta", n_of=lambda _: (100.0, "")
@@ -178,7 +244,7 @@ def test_tasks_of_other_lengths_are_not_said_to_differ_in_it():
 
 
 def test_positions_are_learned_for_softmax_attention_alone():
-  models = "attention:num_heads=2,delta,delta+attention"
+  models = "attention:num_heads=2,delta,delta + attention"
   cells = cells_of("--tasks=dyck", f"--models={models}", "--learning_rates=1e-3")
   assert [cell.trial.model.positions for cell in cells] == ["learned", "none", "learned"]
   cells = cells_of("--tasks=dyck", "--models=delta", "--positions=sinusoidal")
@@ -206,7 +272,9 @@ FIRST = [(3e-4, 0), (3e-3, 0), (3e-2, 0)]
     (3e-3, [FIRST, [(3e-3, 1)], [(1e-3, 0), (1e-2, 0)], [(1e-3, 1), (1e-2, 1)]]),
     # Of the first three 3e-3 is the nearest. From 1e-3 on all are around it already.
     (1e-3, [FIRST, [(3e-4, 1), (3e-3, 1)], [(1e-3, 0), (1e-2, 0)], [(1e-3, 1)]]),
-    (None, [FIRST]),
+    # Where none of the first reached, the others follow.
+    (1e-1, [FIRST, [(1e-4, 0), (1e-3, 0), (1e-2, 0), (1e-1, 0)], [(1e-1, 1)]]),
+    (None, [FIRST, [(1e-4, 0), (1e-3, 0), (1e-2, 0), (1e-1, 0)]]),
   ],
 )
 def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, rounds):
@@ -218,7 +286,8 @@ def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, roun
   }
 
   def rows(name):
-    if best is None:
+    alone = best == 1e-1 and of[name][0] < 1e-1
+    if best is None or alone:
       return [{"samples": 100_000, "outcome": "censored"}]
     decades = abs(np.log10(of[name][0] / (best * 1.01)))
     return [{"samples": int(1000 * 20**decades), "outcome": "reached"}]
@@ -239,11 +308,24 @@ def test_of_one_rate_there_is_one():
 
 
 def test_what_is_published_stands_for_its_directories(tmp_path):
-  for name in ("b", "a"):
+  for name in ("b", "a", "no run"):
     (tmp_path / name).mkdir()
+  for name in ("b", "a"):
+    (tmp_path / name / "config.json").write_text("{}")
+  (tmp_path / "README.md").write_text("Runs.")
   study = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
   assert study.runs_at("published:suite") == [str(tmp_path / "a"), str(tmp_path / "b")]
   assert study.runs_at("runs/mine") == ["runs/mine"]
+  nowhere = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path / "none"})
+  with pytest.raises(InvalidSetting, match=r"beside.*published:suite.*come with"):
+    nowhere.runs_at("published:suite")
+
+
+def test_a_mixer_for_short_sequences_is_tried_on_such():
+  model = "--models=hyena:length=6"
+  assert cells_of("--tasks=memorisation:length=6", model)
+  with pytest.raises(InvalidSetting, match="at most 6 tokens"):
+    cells_of("--tasks=dyck", model)
 
 
 def test_the_preset_says_what_it_is():
@@ -265,7 +347,7 @@ def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
   assert [cell["model"] for cell in summary["matrix"]] == ["attention", "min_gru"]
   assert (tmp_path / "run/figure.png").stat().st_size > 0
   beside = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
-  own = {**settings, "models": f"{__name__}:Sums", "width": 8}
+  own = {**settings, "models": f"{__name__}:Sums", "width": 8, "max_samples": 5_000}
   sepfx.run(
     beside, own, directory=tmp_path.with_name("own"), beside="published:suite",
     progress=False,

@@ -348,7 +348,7 @@ def test_memorised_values_are_planted_once_for_each_trial():
     (FuzzyRecall, {"length": 11}, "length"),
     (FuzzyRecall, {"vocabulary": 6}, "vocabulary"),
     (FuzzyRecall, {"key_size": 0}, "key_size"),
-    (FuzzyRecall, {"value_size": 5}, "value_size"),
+    (FuzzyRecall, {"value_size": 0}, "value_size"),
   ],
 )
 def test_bad_settings_are_refused(task, fields, what):

@@ -10,15 +10,18 @@ import rich.table
 
 from sepfx import specifications
 from sepfx.ensembles import Cell
+from sepfx.models.mixers import taking_turns
 from sepfx.specifications import canonical
-from sepfx.statistics.series import series
+from sepfx.statistics.series import BUDGETS, series
 from sepfx.studies import study
 
 # What others are held against, where it is there; else the first mixer.
 REFERENCE = "attention"
 SIGNS = {"more than": "> ", "at most": "< ", "": ""}
-# Coordinates that name a cell already, or of which the best is chosen.
-_NAMED = ("task", "model", "learning_rate")
+# Coordinates that name a cell already, of which the best is chosen, or that tell none
+# apart.
+_NAMED = ("task", "model", "learning_rate", *BUDGETS)
+_OTHER_WAY = {"more than": "at most", "at most": "more than", "": ""}
 
 
 def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
@@ -34,8 +37,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     numbers that the model carries from token to token, and `memory`, without the caches
     of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
     ("more than" where the budget of some trials ended, "at most" where the rate is at an
-    edge); `rate`; `over`, n over the reference's, None where that is no more than a
-    bound; `reference`, whose it is.
+    edge); `rate`; `over`, n over the reference's, and `over_bound`, as n has it, from the
+    bounds of both, None where nothing is known; `reference`, whose it is.
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
@@ -65,15 +68,24 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   reference = {cell["task"]: cell for cell in cells if cell["model"] == of_all}
   for entry in cells:
     other = reference.get(entry["task"])
-    known = other is not None and other["bound"] != "more than"
-    entry["over"] = entry["n"] / other["n"] if other is not None and known else None
+    entry["over"], entry["over_bound"] = _over(entry, other) if other else (None, "")
     entry["reference"] = of_all
   return cells
 
 
+def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | None, str]:
+  """n of one over that of another, and how it is bounded."""
+  if own is other:
+    return 1.0, ""
+  bounds = {own["bound"], _OTHER_WAY[other["bound"]]} - {""}
+  if len(bounds) > 1:
+    return None, ""
+  return own["n"] / other["n"], bounds.pop() if bounds else ""
+
+
 def mixers_of(model: str) -> list[str]:
   """Those that take turns layer by layer, without their fields."""
-  return [specifications.base(each) for each in model.split("+")]
+  return [specifications.base(each) for each in taking_turns(model)]
 
 
 def base(label: str) -> str:
@@ -91,10 +103,11 @@ def _labels(
   difficulty: dict[str, Any] = {}
   others: dict[str, Any] = {}
   for name, value in coordinates.items():
-    ours = name in difficulties
+    field = name.removeprefix("task.")
+    ours = field in difficulties
     alike = (each for each in every if each["task"] == task or not ours)
     if name not in _NAMED and any(each.get(name) != value for each in alike):
-      (difficulty if ours else others)[name] = value
+      (difficulty if ours else others)[field if ours else name] = value
   others.pop("length", None)  # of a task that is no dataclass
   named = (
     ", ".join([head, *(f"{name}={canonical(own)}" for name, own in more.items())])
@@ -119,14 +132,16 @@ def text_of(cell: Mapping[str, Any]) -> str:
 def table(summary: Mapping[str, Any]) -> Sequence[Any]:
   """n of each mixer on each task, with its interval and best rate."""
   found = rich.table.Table(
-    "task", "mixer", "state", "n", "best rate", "over the reference's"
+    "task", "mixer", "state", "without caches", "n", "best rate", "over the reference's"
   )
   for cell in summary["matrix"]:
     n = text_of(cell)
     if cell["low"] is not None:
       n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
     rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
-    over = "" if cell["over"] is None else f"{SIGNS[cell['bound']]}{cell['over']:.2g}"
-    state = "" if cell["state"] is None else f"{cell['state']:,}"
-    found.add_row(cell["task"], cell["model"], state, n, rate, over)
+    known = cell["over"] is not None
+    over = f"{SIGNS[cell['over_bound']]}{cell['over']:.2g}" if known else ""
+    sizes = (cell["state"], cell["memory"])
+    state = ["" if own is None else f"{own:,}" for own in sizes]
+    found.add_row(cell["task"], cell["model"], *state, n, rate, over)
   return [found]

@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 
 from sepfx.drawing.legends import handle_of, legend_below
-from sepfx.drawing.looks import inches, styles_of
+from sepfx.drawing.looks import fit_labels, inches, styles_of
 from sepfx.drawing.marks import AT_MOST, aside, draw_arrows, line_with_intervals
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.statistics.series import label_of
@@ -18,6 +18,8 @@ from . import matrix
 
 # Factors over the reference at which the colours end.
 _ENDS = 1 / 30, 30
+# Inches of a letter.
+_LETTER = 0.09
 _STATE = "numbers that are carried from token to token"
 
 
@@ -29,14 +31,21 @@ def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   if len(tasks) == 1 and len(along) == 1:
     (name,) = along
     places = [cell["difficulty"].get(name) for cell in cells]
-    if all(isinstance(place, int | float) for place in places):
+    if all(type(place) in (int, float) and place > 0 for place in places):
       return _lines(summary, "model", places, label_of(name))
-  names = {matrix.base(cell["model"]) for cell in cells}
-  models = {cell["model"] for cell in cells}
-  known = all(cell["memory"] is not None for cell in cells)
-  if len(tasks) == 1 and not along and len(names) < len(models) and known:
+  if len(tasks) == 1 and not along and _states_differ(cells):
     return _lines(summary, "mixer", [cell["memory"] for cell in cells], _STATE)
   return _matrix(summary)
+
+
+def _states_differ(cells: Sequence[Mapping[str, Any]]) -> bool:
+  """Whether some mixer has several sizes, and none has two of one size."""
+  sizes: dict[str, list[int | None]] = {}
+  for cell in cells:
+    sizes.setdefault(matrix.base(cell["model"]), []).append(cell["memory"])
+  several = any(len(own) > 1 for own in sizes.values())
+  apart = all(None not in own and len({*own}) == len(own) for own in sizes.values())
+  return several and apart and 0 not in {each for own in sizes.values() for each in own}
 
 
 def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -45,8 +54,13 @@ def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   tasks = list(dict.fromkeys(cell["task"] for cell in cells))
   models = list(dict.fromkeys(cell["model"] for cell in cells))
   shape = len(models), len(tasks)
-  size = inches(2.2 + 1.15 * shape[1], 1.5 + 0.5 * shape[0])
-  figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+  # Room for the names of models beside it and of tasks below, which stand aslant.
+  beside, below = (_LETTER * max(map(len, names)) for names in (models, tasks))
+  size = inches(
+    max(5.5, 1.7 + beside + 1.15 * shape[1]), max(3.5, 1.2 + below / 2 + 0.5 * shape[0])
+  )
+  figure = matplotlib.figure.Figure(figsize=size)
+  figure.set_layout_engine("constrained", h_pad=_LETTER, w_pad=_LETTER)
   axis = figure.subplots()
   factors = np.full(shape, np.nan)
   for cell in cells:
@@ -58,14 +72,16 @@ def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     )
   low, high = np.log10(_ENDS)
   image = axis.imshow(factors, "PiYG_r", vmin=low, vmax=high, aspect="auto", alpha=0.75)
-  bar = figure.colorbar(image, ax=axis, label=f"n over {cells[0]['reference']}'s")
+  reference = matrix.base(cells[0]["reference"])
+  bar = figure.colorbar(image, ax=axis, label=f"n over {reference}'s")
   ticks = [1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30]
   bar.set_ticks(
     np.log10(ticks).tolist(), labels=["1/30", "1/10", "1/3", "1", "3", "10", "30"]
   )
   axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
   axis.set_yticks(range(len(models)), models)
-  axis.set_title(_title(summary))
+  figure.suptitle(_title(summary))
+  fit_labels(figure)
   return figure
 
 

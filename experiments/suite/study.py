@@ -37,6 +37,10 @@ from . import matrix, pictures
 _RECORDED = pathlib.Path(__file__).parent / "recorded"
 
 
+# What tasks of tokens have: see `sepfx.tasks.tokens.TokenTask`.
+_OF_TASKS = ("name", "length", "vocabulary", "objective", "init", "sample", "encode")
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings(Common):
   task: str = setting(
@@ -69,7 +73,7 @@ class Settings(Common):
   positions: str = setting(
     "attention",
     f"Added first: {', '.join(get_args(Positions))}; or attention, which is learned ones "
-    "for models with softmax attention and none for others.",
+    "for models of which a mixer is called attention and none for others.",
   )
   norm: str = setting("layer", f"Before each part: {', '.join(get_args(Norm))}.")
   convolution: int = setting(4, "Tokens of a convolution before a mixer; 0 for none.")
@@ -110,7 +114,10 @@ def named(text: str) -> Any:
   takes = f"{', '.join(TASKS)} or package.module:factory"
   if known is None:
     factory = specifications.imported(specification.name, "task", takes)
-    return factory(**specifications.typed(specification, factory, "task"))
+    made = factory(**specifications.typed(specification, factory, "task"))
+    has = all(hasattr(made, name) for name in _OF_TASKS)
+    require(has, "task", text, f"a task of tokens, which has {', '.join(_OF_TASKS)}")
+    return made
   return dataclasses.replace(
     known, **specifications.typed(specification, type(known), "task")
   )
@@ -127,16 +134,18 @@ def summarise(run: study.Run) -> dict[str, Any]:
 def check(chosen: Chosen) -> None:
   """Refuses what is no mixer, one of somebody's own that sees the future, and one task
   twice."""
-  names = [named(text).name for text in chosen.values["task"]]
+  tasks = [named(text) for text in chosen.values["task"]]
+  names = [task.name for task in tasks]
   takes = "tasks of different names: difficulties are an axis, as in --num_pairs=4,8"
   require(len(set(names)) == len(names), "task", ",".join(chosen.values["task"]), takes)
-  width = chosen.values["width"][0]
-  rows = jax.random.normal(jax.random.key(0), (2, 8, width))
+  width, length = chosen.values["width"][0], min(8, *(task.length for task in tasks))
+  rows = jax.random.normal(jax.random.key(0), (2, length, width))
   for name in chosen.values["model"]:
     mixers = matrix.mixers_of(name)
     try:
       model = Backbone(name, num_layers=len(mixers), width=width, mlp_width=0)
       jax.eval_shape(model.init, jax.random.key(0), rows)
+      model.state_size(length)
       if not {*mixers} <= {*MIXERS}:
         check_causal(model, rows, name)
     except InvalidSetting as error:

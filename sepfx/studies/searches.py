@@ -188,20 +188,24 @@ def next_pilots(
 ) -> list[tuple[int, int]]:
   """Returns setting and index of the pilot trials to run next, none when enough were.
 
-  Of settings of one batch size all, but with `every_other`. There, and where batch sizes
-  are chosen from, first one of each setting at the size next to 64; then the second of
-  those that came within `FACTOR` times the least; then one of each setting around the
-  best (`_around`), and so on. When nothing is left around the best, what is around the
-  next best follows, down to those that need `NEAR` times as much. Where none reached at
-  any threshold, all settings of the next size follow. So it ends where the best is
-  enclosed, or before there would be more than `MOST_PILOTS`.
+  Where all settings have one batch size, all of them at once. Where batch sizes are
+  chosen from, first one of each setting at the size next to 64; then the second of those
+  that came within `FACTOR` times the least; then one of each setting around the best
+  (`_around`), and so on. When nothing is left around the best, what is around the next
+  best follows, down to those that need `NEAR` times as much. Where none reached at any
+  threshold, all settings of the next size follow. So it ends where the best is enclosed,
+  or before there would be more than `MOST_PILOTS`.
+
+  With `every_other` the second way is taken for one batch size, too, and it begins with
+  every other learning rate, from the second least on. The others follow where none of
+  these reached.
 
   Args:
     settings: a value of each axis that is chosen from, K of them.
     n: of one pilot trial or two; infinite where it did not reach, NaN where it was not
       run.
     budget: of each setting's trials.
-    every_other: whether of the learning rates every other one comes first.
+    every_other: see above.
   """
   sizes = sorted({_size(setting) for setting in settings})
   pilots, run = n.shape[1], ~np.isnan(n[..., 0])
@@ -220,7 +224,9 @@ def next_pilots(
   taken = np.flatnonzero(run[:, 0]).tolist()
   room = max(0, MOST_PILOTS - int(np.sum(run)))
   if not np.any(np.isfinite(n)):
-    return [(k, 0) for k in _of_next_size(settings, taken)[:room]]
+    tried = {_size(settings[k]) for k in taken}
+    left = [k for k, own in enumerate(settings) if _size(own) in tried and k not in taken]
+    return [(k, 0) for k in (left or _of_next_size(settings, taken))[:room]]
   # On a logarithmic scale one slow trial hides a good setting less.
   typical = np.exp(pilot_means(np.log(n), np.log(budget)))
   chosen: list[int] = []

@@ -23,7 +23,7 @@ from sepfx.ensembles.results import own_columns
 from sepfx.errors import InvalidSetting, UnknownSetting, require
 from sepfx.models import has_field
 from sepfx.plotting import notes_of, write_figure, write_unfinished
-from sepfx.records.run_directory import SUMMARY, RunDirectory
+from sepfx.records.run_directory import CONFIG, SUMMARY, RunDirectory
 from sepfx.statistics.passages import Checks
 from sepfx.statistics.probed import summarise_probes
 from sepfx.studies import beside, classes, merging, settings
@@ -98,8 +98,8 @@ class Study:
     chosen_from: settings -> the axes of which its summary chooses values, if it does.
     axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
-    recorded: complete runs that come with the study, by what --beside calls them: the
-      directories in one.
+    recorded: names that --beside takes, each for a directory whose own directories are
+      complete runs that come with the study.
   """
 
   settings: type
@@ -171,9 +171,17 @@ class Study:
       raise type(error)(flag, error.got, takes) from error
 
   def runs_at(self, path: str) -> list[str]:
-    """The directories that --beside means: itself, or those of what it is the name of."""
-    found = self.recorded.get(path)
-    return [path] if found is None else sorted(map(str, found.iterdir()))
+    """The directories that --beside means by a path, or by a name in `recorded`.
+
+    Raises:
+      InvalidSetting: for the name of runs that are not there.
+    """
+    if path not in self.recorded:
+      return [path]
+    found = sorted(str(own.parent) for own in self.recorded[path].glob(f"*/{CONFIG}"))
+    takes = f"runs that come with the package, which should be in {self.recorded[path]}"
+    require(len(found) > 0, "beside", path, takes)
+    return found
 
   def _with_field(self, name: str, chosen: Chosen) -> list[str]:
     """The models that have a field of this name."""

@@ -16,7 +16,7 @@ from sepfx.models.mixers.linear import (
   Mamba2,
 )
 from sepfx.models.mixers.mixer import Mixer, ShortConvolution
-from sepfx.models.mixers.named import MIXERS
+from sepfx.models.mixers.named import MIXERS, taking_turns
 from sepfx.models.mixers.recurrent import GRU, RGLRU, MinGRU
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
   "Mixer",
   "ShortConvolution",
   "check_causal",
+  "taking_turns",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import inspect
 from typing import Any, Literal, get_args
 
 import flax.linen as nn
@@ -15,7 +15,7 @@ from sepfx.models.deep_transformer import positions
 from sepfx.models.layers.initializers import MixerScheme
 from sepfx.models.layers.network import Network, check_inputs
 from sepfx.models.mixers.mixer import ShortConvolution, rms_normalised
-from sepfx.models.mixers.named import MIXERS
+from sepfx.models.mixers.named import MIXERS, taking_turns
 
 Positions = Literal["none", "learned", "sinusoidal"]
 Norm = Literal["none", "layer", "rms"]
@@ -113,16 +113,20 @@ class Backbone(Network):
 
     Args:
       length: tokens of the sequence.
-      caches: whether those count that short convolutions keep, as in zoology they do not.
+      caches: whether those count that short convolutions keep; for most mixers zoology
+        leaves them out.
 
     Returns:
-      None where a mixer does not say how many it has.
+      None where a mixer does not say how many it has, by a `state_size` as `Mixer` has.
     """
-    layers = [self._mixer(k) for k in range(self.num_layers)]
-    if not all(hasattr(own, "state_size") for own in layers):
-      return None
     kept = max(self.convolution - 1, 0) * self.width if caches else 0
-    return sum(kept + own.state_size(length, caches=caches) for own in layers)
+    total = 0
+    for k in range(self.num_layers):
+      own = _state_size(self._mixer(k), length, caches)
+      if own is None:
+        return None
+      total += kept + own
+    return total
 
   def _check(self) -> None:
     require_positive(self, "num_layers", "width", "vocabulary", "num_outputs")
@@ -186,9 +190,10 @@ class Backbone(Network):
   @nn.nowrap
   def _mixer(self, layer: int) -> nn.Module:
     own = self.mixers
-    names = re.split(r"\s*[,+]\s*", own) if isinstance(own, str) else own
+    names = taking_turns(own) if isinstance(own, str) else own
     names = names if isinstance(names, tuple | list) else (names,)
-    require(len(names) > 0, "mixers", own, "at least one")
+    takes = f"at least one mixer, and at most one for each of {self.num_layers} layers"
+    require(0 < len(names) <= self.num_layers, "mixers", own, takes)
     return self._made(names[layer % len(names)], f"mixer_{layer}")
 
   @nn.nowrap
@@ -209,3 +214,15 @@ class Backbone(Network):
     made = target(width=self.width, **fields)
     require(isinstance(made, nn.Module), "mixers", own, takes)
     return made.copy(name=name)
+
+
+def _state_size(mixer: nn.Module, length: int, caches: bool) -> int | None:
+  """Of one mixer, which may know nothing of caches, or not say at all."""
+  counted = getattr(mixer, "state_size", None)
+  if counted is None:
+    return None
+  known = "caches" in inspect.signature(counted).parameters
+  try:
+    return counted(length, **({"caches": caches} if known else {}))
+  except NotImplementedError:
+    return None

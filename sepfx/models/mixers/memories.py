@@ -109,9 +109,6 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
   log_decay = terms.log_decay
   if log_decay is None:
     log_decay = jnp.zeros((1, 1, 1, C, 1), start.dtype)
-  # Logarithms of what is left at i of what stood there before the chunk, and at its end
-  # of what was written at i. No sum is taken as a difference of others: after a strong
-  # decay these would cancel.
   kept = _kept(log_decay)
   scores = _scores(query, key, kept)
   added, erased = value, None

@@ -1,5 +1,7 @@
 """Mixers by their names."""
 
+import re
+
 from sepfx.models.mixers.attention import Attention
 from sepfx.models.mixers.convolution import BaseConvolution, Hyena
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
@@ -26,3 +28,8 @@ MIXERS: dict[str, type[Mixer]] = {
   "min_gru": MinGRU,
   "gru": GRU,
 }
+
+
+def taking_turns(text: str) -> list[str]:
+  """The specifications of mixers that take turns, layer by layer: between "," or "+"."""
+  return re.split(r"\s*[,+]\s*", text.strip())

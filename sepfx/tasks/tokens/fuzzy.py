@@ -3,61 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
+import math
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from sepfx import kinds
-from sepfx.errors import require
+from sepfx.tasks.tokens.recall import distinct
 from sepfx.tasks.tokens.task import Sequences, TokenTask, at_least
 
 
 class Motifs(NamedTuple):
-  """Motifs of one token, of two and so on (K of them, S tokens at most).
+  """Some tokens each, in none of which one comes twice (S at most).
 
   Attributes:
-    tokens: of each, zeros after its end, [K S].
-    sizes: tokens of each, [K].
-    first: the first motif of each size, and K, [S + 1].
+    tokens: -1 after the end.
+    sizes: how many they are.
   """
 
-  tokens: np.ndarray
-  sizes: np.ndarray
-  first: np.ndarray
-
-
-@functools.cache
-def motifs(first: int, last: int, largest: int) -> Motifs:
-  """All motifs of tokens `first` to `last` - 1, in none of which one comes twice."""
-  every = [
-    [*own, *[0] * (largest - size)]
-    for size in range(1, largest + 1)
-    for own in itertools.permutations(range(first, last), size)
-  ]
-  counts = [
-    sum(1 for _ in itertools.permutations(range(first, last), size))
-    for size in range(1, largest + 1)
-  ]
-  sizes = np.repeat(np.arange(1, largest + 1), counts)
-  return Motifs(np.array(every), sizes, np.cumsum([0, *counts]))
+  tokens: Int[Array, "n P S"]
+  sizes: Int[Array, "n P"]
 
 
 @dataclasses.dataclass(frozen=True)
 class FuzzyRecall(TokenTask):
   """Recall where a key is one token or several, and so is a value.
 
-  MAD's fuzzy in-context recall of Poli et al. (2024), as
+  After MAD's fuzzy in-context recall of Poli et al. (2024),
   `generate_fuzzy_in_context_recall_instance` in mad/data/instances.py of athms/mad-lab at
-  0f49a45 draws sequences to train on, without noise. A size is drawn first, then one of
-  the motifs that have it. Before each token of a value whose key was there before, it is
-  asked for. The last key is one of those that were there. A blank stands in front as
-  often as there is room. In the published test sequences all keys are of the largest
-  size; here test sequences are drawn as those to train on.
+  0f49a45, without noise. The size of a key is drawn first, and then one of the keys that
+  have it. Before each token of a value whose key was there before, it is asked for. The
+  last key is one of those that were there. Blanks stand in front where room is left.
+  There the last pair is drawn first, and put in at some place; all keys of test sequences
+  are of the largest size; and a model trains on all next tokens.
 
   Attributes:
     length: N, at least twice the largest pair.
@@ -78,9 +58,7 @@ class FuzzyRecall(TokenTask):
 
   def __post_init__(self) -> None:
     kinds.settle(self)
-    for name in ("key_size", "value_size"):
-      size = getattr(self, name)
-      require(1 <= size <= 4, name, size, "an integer from 1 to 4")
+    at_least(self, key_size=1, value_size=1)
     largest = max(self.key_size, self.value_size)
     at_least(
       self, length=2 * (self.key_size + self.value_size), vocabulary=2 * largest + 1
@@ -100,56 +78,61 @@ class FuzzyRecall(TokenTask):
     """Draws n sequences."""
     n, N, pairs = num_samples, self.length, self.length // 2
     of_keys, of_values, of_last = jax.random.split(key, 3)
-    keys = motifs(0, self.num_keys, self.key_size)
-    values = motifs(self.num_keys, self.vocabulary - 1, self.value_size)
-    chosen = _some(of_keys, (n, pairs), keys)
-    table = _some(of_values, (n, len(keys.sizes)), values)
-
-    def ends(chosen: Array) -> tuple[Array, Array]:
-      own = jnp.take_along_axis(table, chosen, axis=1)
-      sizes = jnp.asarray(keys.sizes)[chosen] + jnp.asarray(values.sizes)[own]
-      return jnp.cumsum(sizes, axis=1), own
-
-    # As many as leave room for the last one, of which the last token is not seen.
+    keys = _some(of_keys, (n, pairs), 0, self.num_keys, self.key_size)
+    values = _some(
+      of_values, (n, pairs), self.num_keys, self.num_answers, self.value_size
+    )
+    # A key has the value that it had the first time.
+    alike = jnp.all(keys.tokens[:, :, None] == keys.tokens[:, None], axis=-1)
+    first = jnp.argmax(alike, axis=2)
+    values = _at(values, first)
+    # As many as leave room for one more, of whose value the last token is not seen.
     room = N + 1 - self.key_size - self.value_size
-    used = jnp.sum(ends(chosen)[0] <= room, axis=1, keepdims=True)
-    again = jax.random.randint(of_last, (n, 1), 0, used)
-    last = jnp.take_along_axis(chosen, again, axis=1)
+    ends = jnp.cumsum(keys.sizes + values.sizes, axis=1)
+    used = jnp.sum(ends <= room, axis=1, keepdims=True)
     place = jnp.arange(pairs)
-    chosen = jnp.where(place == used, last, chosen)
-    end, own = ends(chosen)
-    end = end + N + 1 - jnp.take_along_axis(end, used, axis=1)
-    alike = chosen[:, :, None] == chosen[:, None, :]
-    known = jnp.any(alike & (place < place[:, None]), axis=2)
-    of_value = end - jnp.asarray(values.sizes)[own]
-    of_key = of_value - jnp.asarray(keys.sizes)[chosen]
+    again = jax.random.randint(of_last, (n, 1), 0, used)
+    own = jnp.where(place == used, again, place)
+    keys, values = _at(keys, own), _at(values, own)
+    known = (place != first) | (place == used)
+    ends = jnp.cumsum(keys.sizes + values.sizes, axis=1)
+    ends = ends + N + 1 - jnp.take_along_axis(ends, used, axis=1)
+    of_value = ends - values.sizes
     there = place <= used
     tokens = jnp.full((n, N), self.vocabulary - 1)
-    tokens = _written(tokens, keys, chosen, of_key, there)
-    tokens = _written(tokens, values, own, of_value, there)
-    labels = _written(jnp.full((n, N), -1), values, own, of_value - 1, there & known)
+    tokens = _written(tokens, keys, of_value - keys.sizes, there)
+    tokens = _written(tokens, values, of_value, there)
+    labels = _written(jnp.full((n, N), -1), values, of_value - 1, there & known)
     return Sequences(tokens, jnp.broadcast_to(jnp.arange(N), (n, N)), labels)
 
 
-def _some(key: PRNGKeyArray, shape: tuple[int, ...], of: Motifs) -> Int[Array, "*shape"]:
-  """Motifs: a size first, then one of those that have it."""
-  of_size, of_motif = jax.random.split(key)
-  size = jax.random.randint(of_size, shape, 0, len(of.first) - 1)
-  first = jnp.asarray(of.first)
-  return jax.random.randint(of_motif, shape, first[size], first[size + 1])
+def _some(
+  key: PRNGKeyArray, shape: tuple[int, int], first: int, number: int, largest: int
+) -> Motifs:
+  """Motifs of tokens `first`, `first` + 1 and so on: a size, then one that has it."""
+  of_size, of_tokens = jax.random.split(key)
+  sizes = jax.random.randint(of_size, shape, 1, largest + 1)
+  tokens = first + distinct(of_tokens, (math.prod(shape), largest), number)
+  there = jnp.arange(largest) < sizes[..., None]
+  return Motifs(jnp.where(there, tokens.reshape(*shape, largest), -1), sizes)
+
+
+def _at(motifs: Motifs, places: Int[Array, "n P"]) -> Motifs:
+  """Those of other places of their sequences."""
+  tokens = jnp.take_along_axis(motifs.tokens, places[..., None], axis=1)
+  return Motifs(tokens, jnp.take_along_axis(motifs.sizes, places, axis=1))
 
 
 def _written(
   rows: Int[Array, "n N"],
   motifs: Motifs,
-  chosen: Int[Array, "n P"],
   start: Int[Array, "n P"],
-  there: Array,
+  there: Bool[Array, "n P"],
 ) -> Int[Array, "n N"]:
   """Puts motifs from their starts on, where they are there and as far as rows go."""
-  N, each = rows.shape[1], jnp.arange(motifs.tokens.shape[1])
-  inside = (each < jnp.asarray(motifs.sizes)[chosen][..., None]) & there[..., None]
-  places = jnp.where(inside, start[..., None] + each, N)
-  own = jnp.asarray(motifs.tokens)[chosen].reshape(len(rows), -1)
-  row = jnp.arange(len(rows))[:, None]
-  return rows.at[row, places.reshape(len(rows), -1)].set(own, mode="drop")
+  n, N = rows.shape
+  each = jnp.arange(motifs.tokens.shape[-1])
+  inside = (motifs.tokens >= 0) & there[..., None]
+  places = jnp.where(inside, start[..., None] + each, N).reshape(n, -1)
+  own, row = motifs.tokens.reshape(n, -1), jnp.arange(n)[:, None]
+  return rows.at[row, places].set(own, mode="drop")
