@@ -328,8 +328,9 @@ def test_a_mixer_for_short_sequences_is_tried_on_such():
     cells_of("--tasks=dyck", model)
 
 
-def test_the_preset_says_what_it_is():
-  check_preset_says_what_it_is(ROOT / "experiments/flags/suite_quick.cfg")
+@pytest.mark.parametrize("name", ["suite", "suite_quick"])
+def test_presets_say_what_they_are(name):
+  check_preset_says_what_it_is(ROOT / f"experiments/flags/{name}.cfg")
 
 
 @pytest.mark.slow

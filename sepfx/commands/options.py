@@ -57,7 +57,8 @@ flags.DEFINE_bool(
 flags.DEFINE_list(
   "beside",
   [],
-  "Directories of complete runs to summarise and draw together with this one.",
+  "Directories of complete runs to summarise and draw together with this one, or a name "
+  "of runs that come with a study, as published:suite.",
 )
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 flags.DEFINE_list(

@@ -86,11 +86,12 @@ class Hyena(Mixer):
 
   Poli et al., "Hyena Hierarchy: Towards Larger Convolutional Language Models" (2023), as
   zoology/mixers/hyena.py of HazyResearch/zoology at d88d6f5, but for the features of a
-  place, which are weights there. Its state are all tokens so far: it has no finite one.
+  place, which are weights there. What it carries grows with the sequence.
 
   Attributes:
     length: tokens of the longest sequence, over which filters fade; None for the length
-      of the sequence at hand.
+      of the sequence at hand, so that a part of a sequence has other filters than all of
+      it.
     hidden: units of the network that makes the filters.
     size: tokens that the short convolution of gates and values sees.
   """
