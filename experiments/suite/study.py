@@ -5,13 +5,11 @@
 Trains every mixer, in a backbone, on every task: a pilot trial at every other rate, and
 then at the rates next to the best. Those that come near it get more trials. n is the
 number of sequences after which the share of wrong answers is first below the threshold.
-`--beside=published:suite` holds a mixer against those that were measured for the package.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import Any, get_args
 
 import jax
@@ -32,10 +30,6 @@ from sepfx.tasks.tokens import TASKS
 from sepfx.training import Online, Trial
 
 from . import matrix, pictures
-
-# Complete runs that come with the package.
-_RECORDED = pathlib.Path(__file__).parent / "recorded"
-
 
 # What tasks of tokens have: see `sepfx.tasks.tokens.TokenTask`.
 _OF_TASKS = ("name", "length", "vocabulary", "objective", "init", "sample", "encode")
@@ -167,7 +161,6 @@ STUDY = study.Study(
   search=lambda cells, chosen: Pilots(
     cells, chosen.one("num_trials"), ("learning_rate",), every_other=True
   ),
-  recorded={"published:suite": _RECORDED},
 )
 
 if __name__ == "__main__":
