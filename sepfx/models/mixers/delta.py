@@ -10,14 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sepfx.errors import require_positive
-from sepfx.models.mixers.linear import (
-  MemoryMixer,
-  exact,
-  logs_of_rates,
-  step_biases,
-)
+from sepfx.models.mixers.linear import logs_of_rates, step_biases
 from sepfx.models.mixers.memories import Terms
-from sepfx.models.mixers.mixer import rms_normalised, unit
+from sepfx.models.mixers.memory_mixer import MemoryMixer
+from sepfx.models.mixers.mixer import exact, rms_normalised, unit
 
 
 class DeltaNet(MemoryMixer):

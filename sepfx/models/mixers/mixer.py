@@ -140,15 +140,20 @@ def state_dtype(module: Network) -> jnp.dtype:
   return jnp.promote_types(own, jnp.float32)
 
 
+def exact(rows: Array) -> Array:
+  """The same in single precision at least."""
+  return rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
+
+
 def rms_normalised(rows: Array, epsilon: float = 1e-5) -> Array:
   """Rows over the root of their mean square, which is of single precision at least."""
-  exact = rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
-  mean = jnp.mean(jnp.square(exact), axis=-1, keepdims=True)
-  return (exact * jax.lax.rsqrt(mean + epsilon)).astype(rows.dtype)
+  own = exact(rows)
+  mean = jnp.mean(jnp.square(own), axis=-1, keepdims=True)
+  return (own * jax.lax.rsqrt(mean + epsilon)).astype(rows.dtype)
 
 
 def unit(rows: Array, epsilon: float = 1e-6) -> Array:
   """Rows over their norm."""
-  exact = rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
-  square = jnp.sum(jnp.square(exact), axis=-1, keepdims=True)
-  return (exact * jax.lax.rsqrt(square + epsilon)).astype(rows.dtype)
+  own = exact(rows)
+  square = jnp.sum(jnp.square(own), axis=-1, keepdims=True)
+  return (own * jax.lax.rsqrt(square + epsilon)).astype(rows.dtype)

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 from sepfx.errors import require, require_positive
 from sepfx.models.layers.initializers import orthogonal, uniform
 from sepfx.models.linear_recurrences import scan_linear
-from sepfx.models.mixers.linear import exact
-from sepfx.models.mixers.mixer import Mixer, ShortConvolution, state_dtype
+from sepfx.models.mixers.mixer import Mixer, ShortConvolution, exact, state_dtype
 from sepfx.models.recurrent import gru_cell, scan_cells
 
 # The published constant by which RG-LRU's decays are raised, and the radii between which
