@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 
-from experiments.suite.study import named
+from experiments.suite.parts import named
 from sepfx.tasks.tokens import TASKS
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs/guides/token_tasks.md"

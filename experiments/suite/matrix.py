@@ -8,12 +8,12 @@ from typing import Any
 
 import rich.table
 
-from sepfx import specifications
 from sepfx.ensembles import Cell
-from sepfx.models.mixers import taking_turns
 from sepfx.specifications import canonical
 from sepfx.statistics.series import BUDGETS, series
 from sepfx.studies import study
+
+from .parts import mixers_of
 
 # What others are held against, where it is there; else the first mixer.
 REFERENCE = "attention"
@@ -54,8 +54,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     bound = "more than" if best["restricted"] else "at most" if best["edge"] else ""
     cells.append(
       {
-        **_labels(coordinates, own.trial.task, every),
-        **_sizes(own.trial),
+        **labels(coordinates, own.trial.task, every),
+        **sizes(own.trial),
         "n": best["mean"],
         "low": best["low"],
         "high": best["high"],
@@ -83,17 +83,12 @@ def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | Non
   return own["n"] / other["n"], bounds.pop() if bounds else ""
 
 
-def mixers_of(model: str) -> list[str]:
-  """Those that take turns layer by layer, without their fields."""
-  return [specifications.base(each) for each in taking_turns(model)]
-
-
 def base(label: str) -> str:
   """A model's mixers, without any settings."""
   return "+".join(mixers_of(label.partition(", ")[0]))
 
 
-def _labels(
+def labels(
   coordinates: Mapping[str, Any], own: Any, every: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
   """A task and a model, each with those of its settings of which there are several."""
@@ -116,7 +111,8 @@ def _labels(
   return {**dict(zip(("task", "model"), named, strict=True)), "difficulty": difficulty}
 
 
-def _sizes(trial: Any) -> dict[str, int | None]:
+def sizes(trial: Any) -> dict[str, int | None]:
+  """What a model carries from token to token, with caches and without."""
   length = trial.task.length
   return {
     "state": trial.model.state_size(length),

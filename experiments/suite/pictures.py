@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
@@ -51,6 +51,40 @@ def _states_differ(cells: Sequence[Mapping[str, Any]]) -> bool:
 def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Colours say n over the reference's, numbers say n; bounds are marked."""
   cells = summary["matrix"]
+  factors = [np.nan if c["over"] is None else np.log10(c["over"]) for c in cells]
+  low, high = np.log10(_ENDS)
+  label = f"n over {matrix.base(cells[0]['reference'])}'s"
+  colours = Colours(factors, "PiYG_r", low, high, label)
+  figure, bar = coloured(cells, [matrix.text_of(cell) for cell in cells], colours)
+  ticks = [1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30]
+  bar.set_ticks(
+    np.log10(ticks).tolist(), labels=["1/30", "1/10", "1/3", "1", "3", "10", "30"]
+  )
+  figure.suptitle(_title(summary))
+  fit_labels(figure)
+  return figure
+
+
+class Colours(NamedTuple):
+  """Of cells: a number of each, the colours, where they end, and what the number is."""
+
+  values: Sequence[float]
+  map: str
+  low: float
+  high: float
+  label: str
+
+
+def coloured(
+  cells: Sequence[Mapping[str, Any]], texts: Sequence[str], colours: Colours
+) -> tuple[matplotlib.figure.Figure, Any]:
+  """A matrix of models by tasks and its bar of colours.
+
+  Args:
+    cells: each with its `task` and `model`.
+    texts: what stands in each.
+    colours: of each; NaN for none.
+  """
   tasks = list(dict.fromkeys(cell["task"] for cell in cells))
   models = list(dict.fromkeys(cell["model"] for cell in cells))
   shape = len(models), len(tasks)
@@ -62,27 +96,18 @@ def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   figure = matplotlib.figure.Figure(figsize=size)
   figure.set_layout_engine("constrained", h_pad=_LETTER, w_pad=_LETTER)
   axis = figure.subplots()
-  factors = np.full(shape, np.nan)
-  for cell in cells:
-    place = models.index(cell["model"]), tasks.index(cell["task"])
-    if cell["over"] is not None:
-      factors[place] = np.log10(cell["over"])
-    axis.text(
-      place[1], place[0], matrix.text_of(cell), ha="center", va="center", size="small"
-    )
-  low, high = np.log10(_ENDS)
-  image = axis.imshow(factors, "PiYG_r", vmin=low, vmax=high, aspect="auto", alpha=0.75)
-  reference = matrix.base(cells[0]["reference"])
-  bar = figure.colorbar(image, ax=axis, label=f"n over {reference}'s")
-  ticks = [1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30]
-  bar.set_ticks(
-    np.log10(ticks).tolist(), labels=["1/30", "1/10", "1/3", "1", "3", "10", "30"]
+  values = np.full(shape, np.nan)
+  for cell, text, value in zip(cells, texts, colours.values, strict=True):
+    row, column = models.index(cell["model"]), tasks.index(cell["task"])
+    values[row, column] = value
+    axis.text(column, row, text, ha="center", va="center", size="small")
+  image = axis.imshow(
+    values, colours.map, vmin=colours.low, vmax=colours.high, aspect="auto", alpha=0.75
   )
+  bar = figure.colorbar(image, ax=axis, label=colours.label)
   axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
   axis.set_yticks(range(len(models)), models)
-  figure.suptitle(_title(summary))
-  fit_labels(figure)
-  return figure
+  return figure, bar
 
 
 def _lines(
