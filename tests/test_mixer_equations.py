@@ -148,6 +148,39 @@ def of_mamba2(own, x):
   return dense(own["output"], read)
 
 
+def of_rwkv7(own, x):
+  before = np.concatenate([np.zeros((1, WIDTH)), x[:-1]])
+  mixed = {
+    part: x + (before - x) * own[f"mixed_{part}"]
+    for part in ("query", "decay", "key", "value", "rate", "gate")
+  }
+  query, key, value = (
+    dense(own[part], mixed[part]) for part in ("query", "key", "value")
+  )
+
+  def low_rank(part, between):
+    return dense(own[f"{part}_up"], between(dense(own[f"{part}_down"], mixed[part])))
+
+  log_decay = -np.exp(-0.5) * sigmoid(low_rank("decay", np.tanh) + own["decay_bias"])
+  rate = sigmoid(low_rank("rate", lambda u: u) + own["rate_bias"])
+  removed = heads(key * own["removed"])
+  removed = removed / np.linalg.norm(removed, axis=-1, keepdims=True)
+  query, value, rate, left = (heads(u) for u in (query, value, rate, np.exp(log_decay)))
+  key = heads(key) * (1 + (rate - 1) * own["replaced"].reshape(H, -1))
+  found = np.zeros_like(value)
+  for h in range(H):
+    S = np.zeros((WIDTH // H, WIDTH // H))
+    for i in range(N):
+      taken = np.outer(rate[i, h] * removed[i, h], removed[i, h] @ S)
+      S = left[i, h][:, None] * S - taken + np.outer(key[i, h], value[i, h])
+      found[i, h] = S.T @ query[i, h]
+  apart = found - found.mean(axis=-1, keepdims=True)
+  spread = np.sqrt(np.mean(apart**2, axis=-1, keepdims=True) + WIDTH / H * 1e-5)
+  read = apart / spread * own["scale"] + own["bias"]
+  read = read + np.sum(query * key * own["bonus"], axis=-1, keepdims=True) * value
+  return dense(own["output"], read.reshape(N, -1) * low_rank("gate", sigmoid))
+
+
 def of_rg_lru(own, x):
   u = convolved(own["convolve"], dense(own["input"], x))
 
@@ -217,8 +250,8 @@ def of_hyena(own, x):
 EQUATIONS = {
   "linear_attention": of_linear_attention, "based": of_based, "gla": of_gla,
   "delta": of_delta, "gated_delta": of_gated_delta, "mamba2": of_mamba2,
-  "base_convolution": of_base_convolution, "rg_lru": of_rg_lru, "min_gru": of_min_gru,
-  "gru": of_gru, "hyena": of_hyena,
+  "rwkv7": of_rwkv7, "base_convolution": of_base_convolution, "rg_lru": of_rg_lru,
+  "min_gru": of_min_gru, "gru": of_gru, "hyena": of_hyena,
 }  # fmt: skip
 
 
@@ -271,6 +304,13 @@ def test_initial_rates_are_in_their_published_ranges():
     assert rates.max() > 12
     assert np.all((steps > 0.9e-3) & (steps < 1.1e-1))
     assert np.std(np.log(steps)) > 1  # log-uniform over two decades
+  own = drawn("rwkv7", num_heads=2)
+  decays = np.exp(-np.exp(-0.5) * sigmoid(np.asarray(own["decay_bias"])))
+  assert np.all((decays > np.exp(-np.exp(-0.5))) & (decays < 1))
+  assert decays[0] > 0.99 > 0.6 > decays[-1]  # at first some numbers keep, some forget
+  assert not np.any(own["decay_down"]["kernel"])
+  kernel = np.asarray(own["key"]["kernel"])
+  np.testing.assert_allclose(kernel.T @ kernel, 0.01 * np.eye(64), atol=1e-6)
   own = drawn("rg_lru", num_heads=4)
   radii = np.exp(-softplus(np.asarray(own["radii"])))
   assert np.all((radii > 0.899) & (radii < 0.9991))

@@ -41,6 +41,7 @@ KINDS = {
   "long convolution": ("base_convolution", {"length": 25}),
   "hyena for longer sequences": ("hyena", {"length": 25, "size": 2}),
   "min_gru of another size": ("min_gru", {"state_dim": 5}),
+  "rwkv7 with two heads": ("rwkv7", {"num_heads": 2, "rank": 3}),
 }
 # Options are further cases of what quick tests hold.
 kinds = pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_nothing_depends_on_later_tokens(kind):
 
 
 @pytest.mark.parametrize("decays", ["none", "one", "many"])
-@pytest.mark.parametrize("corrects", [False, True])
+@pytest.mark.parametrize("corrects", ["nothing", "a key's value", "a direction"])
 @settings(deadline=None, max_examples=4)
 @given(N=st.integers(1, 30), chunk=st.integers(1, 20), seed=st.integers(0, 99))
 def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
@@ -97,6 +98,9 @@ def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
   with jax.enable_x64(True):
     query, key = rng.normal(size=(2, n, N, H, K))
     key = key / np.linalg.norm(key, axis=-1, keepdims=True)
+    asked = rng.normal(size=(n, N, H, K))
+    asked = asked / np.linalg.norm(asked, axis=-1, keepdims=True)
+    along = rng.uniform(size=asked.shape) * asked
     of_decays = {"none": 0, "one": 1, "many": K}[decays]
     log_decay = -np.exp(rng.normal(scale=3, size=(n, N, H, of_decays)))
     terms = memories.Terms(
@@ -104,7 +108,10 @@ def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
       jnp.asarray(key),
       jnp.asarray(rng.normal(size=(n, N, H, V))),
       jnp.asarray(log_decay) if of_decays else None,
-      jnp.asarray(rng.uniform(0, 2, size=(n, N, H))) if corrects else None,
+      jnp.asarray(rng.uniform(0, 2, size=(n, N, H)))
+      if corrects == "a key's value"
+      else None,
+      (jnp.asarray(asked), jnp.asarray(along)) if corrects == "a direction" else None,
     )
     wanted = memories.by_recurrence(terms)
     np.testing.assert_allclose(

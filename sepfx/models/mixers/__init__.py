@@ -18,11 +18,13 @@ from sepfx.models.mixers.linear import (
 from sepfx.models.mixers.mixer import Mixer, ShortConvolution
 from sepfx.models.mixers.named import MIXERS, taking_turns
 from sepfx.models.mixers.recurrent import GRU, RGLRU, MinGRU
+from sepfx.models.mixers.rwkv import RWKV7
 
 __all__ = [
   "GRU",
   "MIXERS",
   "RGLRU",
+  "RWKV7",
   "Attention",
   "Backbone",
   "BaseConvolution",

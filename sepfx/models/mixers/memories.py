@@ -8,6 +8,9 @@ are written anew, and is read:
     S <- S + k (beta (v - S^T k))^T        or, without beta,        S <- S + k v^T
     o  = S^T q
 
+Another correction takes away, before all that, b (kappa^T S)^T of the memory as it was
+before its decay.
+
 `step` is one token of it, `by_recurrence` all of them one after another, and `in_chunks`
 the same numbers by products of matrices: within chunks of tokens all at once, and from
 chunk to chunk by the recurrence. The forms of the chunks are those of Yang et al.,
@@ -42,6 +45,8 @@ class Terms(NamedTuple):
     log_decay: g <= 0, [n N H K], or [n N H 1] for one for the whole matrix; None for no
       decay.
     beta: [n N H]; None where values are added whatever stands there.
+    erased: kappa and b, [n N H K] each; None where nothing is taken away. It and beta do
+      not go together.
   """
 
   query: Float[Array, "n N #H K"]
@@ -49,6 +54,7 @@ class Terms(NamedTuple):
   value: Float[Array, "n N H V"]
   log_decay: Float[Array, "n N H G"] | None = None
   beta: Float[Array, "n N H"] | None = None
+  erased: tuple[Float[Array, "n N H K"], Float[Array, "n N H K"]] | None = None
 
 
 def empty(terms: Terms) -> State:
@@ -68,8 +74,14 @@ def step(state: State, terms: Terms) -> tuple[State, Float[Array, "n H V"]]:
   heads = state.shape[:-1]
   query, key = (jnp.broadcast_to(own, heads) for own in (terms.query, terms.key))
   value = terms.value
+  taken = None
+  if terms.erased is not None:
+    asked, along = terms.erased
+    taken = along[..., None] * jnp.einsum("nhkv,nhk->nhv", state, asked)[..., None, :]
   if terms.log_decay is not None:
     state = jnp.exp(terms.log_decay)[..., None] * state
+  if taken is not None:
+    state = state - taken
   if terms.beta is not None:
     stands = jnp.einsum("nhkv,nhk->nhv", state, key)
     value = terms.beta[..., None] * (value - stands)
@@ -117,6 +129,15 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
     beta = terms.beta[..., None]
     solved = inverse(beta * jnp.tril(_scores(key, key, kept), -1))
     added = solved @ (beta * value)
+  if terms.erased is not None:
+    # What is taken away is written, too, with keys of its own: two writings per token.
+    asked, along = terms.erased
+    # What is left before i's decay of what was written at j.
+    before = _one_later(kept, axis=-3)
+    solved = inverse(_scores(asked, along, before))
+    taken = solved @ (_scores(asked, key, before) @ value)
+    scores = jnp.concatenate([scores, _scores(query, along, kept)], axis=-1)
+    key, added = _both(key, along), _both(value, -taken)
   if chunks > 1:
     # Logarithms of what is left at i of what stood there before the chunk, and at its end
     # of what was written at i. No sum is taken as a difference of others: after a strong
@@ -124,10 +145,15 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
     left = jnp.cumsum(log_decay, axis=-2)
     after = jnp.concatenate([log_decay[..., 1:, :], jnp.zeros_like(left[..., :1, :])], -2)
     to_end = jax.lax.cumsum(after, axis=after.ndim - 2, reverse=True)
+    if terms.erased is not None:
+      to_end = _both(to_end, to_end)
     written = jnp.swapaxes(key * jnp.exp(to_end), -1, -2)
     last = jnp.exp(left[..., -1, :])[..., None]
     if terms.beta is not None:
       erased = solved @ (beta * key * jnp.exp(left))
+    if terms.erased is not None:
+      of_start = solved @ (asked * jnp.exp(_one_later(left, axis=-2)))
+      erased = _both(jnp.zeros_like(of_start), of_start)
     states = _before_chunks(start, last, written, added, erased)
     if erased is not None:
       added = added - erased @ states
@@ -136,6 +162,19 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
     read = scores @ added
   read = jnp.moveaxis(read, (0, 2), (1, 3)).reshape(n, chunks * C, H, -1)
   return read[:, :N]
+
+
+def _both(first: Array, second: Array) -> Array:
+  """The tokens of the one and then those of the other."""
+  return jnp.concatenate([first, second], axis=-2)
+
+
+def _one_later(own: Array, axis: int) -> Array:
+  """What stood one token before; 0 at the first."""
+  last = own.shape[axis] - 1
+  first = jnp.zeros_like(jax.lax.slice_in_dim(own, 0, 1, axis=axis))
+  before = jax.lax.slice_in_dim(own, 0, last, axis=axis)
+  return jnp.concatenate([first, before], axis=axis)
 
 
 def _before_chunks(

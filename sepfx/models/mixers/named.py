@@ -13,6 +13,7 @@ from sepfx.models.mixers.linear import (
 )
 from sepfx.models.mixers.mixer import Mixer
 from sepfx.models.mixers.recurrent import GRU, RGLRU, MinGRU
+from sepfx.models.mixers.rwkv import RWKV7
 
 MIXERS: dict[str, type[Mixer]] = {
   "attention": Attention,
@@ -22,6 +23,7 @@ MIXERS: dict[str, type[Mixer]] = {
   "delta": DeltaNet,
   "gated_delta": GatedDeltaNet,
   "mamba2": Mamba2,
+  "rwkv7": RWKV7,
   "base_convolution": BaseConvolution,
   "hyena": Hyena,
   "rg_lru": RGLRU,
