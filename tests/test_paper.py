@@ -1,6 +1,7 @@
 """The paper: its numbers are made again from rows, and no result is typed by hand."""
 
 import functools
+import itertools
 import math
 import re
 
@@ -141,10 +142,39 @@ def test_seeds_agree_and_stand_on_the_page_of_all_results():
 
 
 @pytest.mark.slow
+def test_models_of_one_size_stand_on_the_page_and_keep_their_order():
+  own = named()
+  page = (records.GALLERY / "best_settings.md").read_text()
+  assert f"\n\n{own['equal_table']}\n\n" in page
+  parameters = [number for _, number in records.equal()]
+  assert all(abs(number / 50_000 - 1) < 0.03 for number in parameters)
+  n = {series: values[8] for series, values in own["equal"].items()}
+  heads = n.pop("transformer:num_heads=13")
+  order = ["transformer", "linear_attention", "min_gru", "ffn"]
+  assert {s for s in n if 8 in own["half"][s]} == {*order}
+  for less, more in itertools.pairwise(order):
+    assert n[less].high < n[more].low
+    assert own["half"][less][8].high < own["half"][more][8].low
+  for series in ("lru", "relu_rnn"):
+    assert n[series].bound == AT_MOST
+  factors = own["factor_equal"]
+  assert factors["min_gru"][8].high < own["factor"]["min_gru"][8].low
+  for series in ("ffn", "linear_attention"):
+    assert factors[series][8].value > own["factor"][series][8].value
+  assert heads.high < n["transformer"].low  # the read-out costs more than heads
+  assert n["transformer"].low > own["half"]["transformer"][8].high
+  assert heads.low < own["half"]["transformer"][8].high
+  at64 = {"linear_attention": 2.8, "min_gru": 5.9, "lru": 10, "relu_rnn": 12, "ffn": 56}
+  assert all(factors[series][8].low > before for series, before in at64.items())
+
+
+@pytest.mark.slow
 def test_of_fixed_samples():
   growth = named()["m_growth"]
   assert all(n.low <= 1 for n in growth["transformer"][4].values())  # it does not grow
   assert growth["ffn"][4][8].low > 1
+  over, fresh = named()["m_over"], named()["factor"]
+  assert over["min_gru"][4].high < fresh["min_gru"][4].low  # nearer than with fresh ones
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def numbers() -> dict[str, Any]:
   """What the text names, by name."""
   best, wide = records.best_settings(), records.batches_of_64()
   fixed, knobs = records.fixed_samples(), records.knobs()
-  seed1 = records.another_seed()
+  seed1, sized = records.another_seed(), records.equal()
   half, tenth = estimates.at_best(best, 0.5), estimates.at_best(best, 0.1)
   at64, m = estimates.at_best(wide, 0.5), estimates.critical(fixed)
   growth, growth_tenth = estimates.growths(best, 0.5), estimates.growths(best, 0.1)
@@ -67,6 +67,9 @@ def numbers() -> dict[str, Any]:
     "growth_table": tables.growth(growth),
     "growth_table_tenth": tables.growth(growth_tenth),
     "fixed_table": tables.fixed(m, half),
+    "equal": tables.of_size(sized, 0.5),
+    "factor_equal": estimates.factors(tables.of_size(sized, 0.5)),
+    "equal_table": tables.equal(sized, half),
     "knob": estimates.of_knobs(knobs),
     "knob_table": tables.knobs(knobs),
   }

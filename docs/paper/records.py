@@ -24,9 +24,10 @@ NAMES = {
   "transformer": "Transformer", "linear_attention": "linear attention",
   "deep_transformer": "deep Transformer", "min_gru": "minGRU", "relu_rnn": "ReLU RNN",
   "lru": "LRU", "gru": "GRU", "lstm": "LSTM", "ffn": "feedforward",
+  "transformer:num_heads=13": "Transformer, 13 heads",
 }  # fmt: skip
 # Fixed samples: parts whose trials an adaptive search chose.
-SEARCHES = ("transformer", "transformer_32", "ffn", "ffn_8_own")
+SEARCHES = ("transformer", "transformer_32", "min_gru", "ffn", "ffn_8_own")
 _TYPES = {
   "learning_rate": float, "threshold": float, "weight_decay": float, "risk": float,
   "length": int, "batch_size": int, "sample_size": int, "trial": int, "samples": int,
@@ -129,10 +130,22 @@ def another_seed() -> dict[str, Any]:
 @functools.cache
 def knobs() -> list[dict[str, Any]]:
   """The summaries of one knob at a time on the same page."""
-  rows = RESULTS / "best_settings/knobs"
+  return [summary for summary, _ in _apart("K", "knobs")]
+
+
+@functools.cache
+def equal() -> list[tuple[dict[str, Any], int]]:
+  """The summaries of models of one size on the same page, with their parameters."""
+  return _apart("E", "equal")
+
+
+def _apart(letter: str, folder: str) -> list[tuple[dict[str, Any], int]]:
+  """Each command of a letter by itself: its summary, and the parameters of its model."""
   found = []
-  for name, arguments in commands("best_settings.md", "K").items():
-    found.append(best_rate.summarise_run(best_rate_run({name: arguments}, rows)))
+  for name, arguments in commands("best_settings.md", letter).items():
+    run = best_rate_run({name: arguments}, RESULTS / "best_settings" / folder)
+    (number,) = {cell.trial.num_parameters for cell in run.cells.values()}
+    found.append((best_rate.summarise_run(run), number))
   return found
 
 

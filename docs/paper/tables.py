@@ -93,6 +93,35 @@ def seeds(half: tuple[ByLength, ByLength], tenth: tuple[ByLength, ByLength]) -> 
   return table(head, rows)
 
 
+def equal(found: Sequence[tuple[Mapping[str, Any], int]], half: ByLength) -> str:
+  """n of models of one size at one length, beside those of their own widths."""
+  own = of_size(found, 0.5)
+  tenth, over, published = of_size(found, 0.1), factors(own), factors(half)
+  rows = []
+  for summary, number in found:
+    (e, *_) = summary["best"]
+    series, N = e["series"], e["length"]
+    n, factor = own[series][N], over.get(series, {}).get(N)
+    usual = half.get(series, {}).get(N)
+    wider = n.over(usual) if usual else None
+    rows.append(
+      [NAMES[series], f"{number:,}", f"{e['batch_size']:g}, {e['learning_rate']:g}",
+       _marked(n), f"{factor:i}" if factor else "",
+       f"{published[series][N]}" if usual and factor else "",
+       f"{wider:i}" if wider else "", _marked(tenth[series][N])]
+    )  # fmt: skip
+  head = ["model", "parameters", "batch, rate", "n", "over the Transformer's",
+          "at its own width", "n over n of its own width", "n below a tenth"]  # fmt: skip
+  return table(head, rows)
+
+
+def of_size(
+  found: Sequence[tuple[Mapping[str, Any], int]], fraction: float
+) -> dict[str, dict]:
+  """n of models of one size, by series, then by length."""
+  return {s: n for summary, _ in found for s, n in at_best(summary, fraction).items()}
+
+
 KNOBS = {
   "optimizer=adam": "no weight decay",
   "weight_decay=0.1": "weight decay 0.1",
