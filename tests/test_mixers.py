@@ -119,6 +119,14 @@ def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
     )
 
 
+def test_two_corrections_do_not_go_together():
+  key, beta = jnp.ones((1, 3, 1, 2)), jnp.ones((1, 3, 1))
+  terms = memories.Terms(key, key, key, None, beta, (key, key))
+  for form in (memories.in_chunks, memories.by_recurrence):
+    with pytest.raises(ValueError, match="do not go together"):
+      form(terms)
+
+
 def test_a_delta_rule_replaces_what_stands_for_a_key():
   """With beta = 1 and keys of norm 1 the last value of a key is read."""
   key = jnp.eye(2)[jnp.array([0, 1, 0, 0])][None, :, None]
@@ -320,6 +328,8 @@ def test_one_whose_outputs_are_not_finite_is_refused_by_name():
     ("delta", {"convolution": -1}, "convolution"),
     ("rg_lru", {"num_heads": 3}, "num_heads"),
     ("gru", {"state_dim": 0}, "state_dim"),
+    ("rwkv7", {"convolution": 4}, "convolution"),
+    ("rwkv7", {"rank": 0}, "rank"),
     ("base_convolution", {"length": 2}, "length.*has 3"),
     ("hyena", {"length": 2}, "length.*has 3"),
     ("based", {"feature_dim": 0}, "feature_dim"),

@@ -165,7 +165,9 @@ def test_models_of_one_size_stand_on_the_page_and_keep_their_order():
   assert n["transformer"].low > own["half"]["transformer"][8].high
   assert heads.low < own["half"]["transformer"][8].high
   at64 = {"linear_attention": 2.8, "min_gru": 5.9, "lru": 10, "relu_rnn": 12, "ffn": 56}
-  assert all(factors[series][8].low > before for series, before in at64.items())
+  known = {s: before for s, before in at64.items() if not factors[s][8].bound}
+  assert len(known) == 3
+  assert all(factors[series][8].low > before for series, before in known.items())
 
 
 @pytest.mark.slow

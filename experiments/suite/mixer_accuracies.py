@@ -79,12 +79,13 @@ def summarise(run: study.Run) -> dict[str, Any]:
   known: dict[tuple[str, str], dict[str, Any]] = {}
   for row in records.table:
     own = run.cells[records.cell_of(row)]
-    named = matrix.labels(own.coordinates, own.trial.task, every)
-    sizes = matrix.sizes(own.trial)
-    place = named["task"], named["model"]
-    known[place] = {**named, **sizes}
-    last = records.all_curves[records.name_of(row)]["test_error"][-1:]
-    right = 1 - float(last[0]) if np.all(np.isfinite(last)) and len(last) else 0.0
+    labels = matrix.labels(own.coordinates, own.trial.task, every)
+    place = labels["task"], labels["model"]
+    known[place] = {**labels, **matrix.sizes(own.trial)}
+    # The share of wrong answers is finite where outputs are not.
+    ended = row["outcome"] != "diverged"
+    curve = records.all_curves[records.name_of(row)]
+    right = 1 - float(curve["test_error"][-1]) if ended else 0.0
     rates = at.setdefault(place, {})
     rates.setdefault(own.coordinates["learning_rate"], []).append(right)
   return {"matrix": [{**known[place], **_best(rates)} for place, rates in at.items()]}
@@ -129,7 +130,8 @@ def table(summary: dict[str, Any]) -> Sequence[Any]:
   return [
     found,
     "Accuracy: share of right answers to test sequences at the last check, on average "
-    "over trials, at the rate where it is most. Edge: the least or the largest rate.",
+    "over trials, at the rate where it is most. Edge: the least or the largest rate. The "
+    "rate is chosen on the same test sequences, as published suites choose it.",
   ]
 
 

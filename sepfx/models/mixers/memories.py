@@ -8,8 +8,8 @@ are written anew, and is read:
     S <- S + k (beta (v - S^T k))^T        or, without beta,        S <- S + k v^T
     o  = S^T q
 
-Another correction takes away, before all that, b (kappa^T S)^T of the memory as it was
-before its decay.
+Another correction reads the memory before it decays, and takes b (S^T kappa)^T away
+after.
 
 `step` is one token of it, `by_recurrence` all of them one after another, and `in_chunks`
 the same numbers by products of matrices: within chunks of tokens all at once, and from
@@ -59,6 +59,8 @@ class Terms(NamedTuple):
 
 def empty(terms: Terms) -> State:
   """The memory before the first token."""
+  if terms.beta is not None and terms.erased is not None:
+    raise ValueError("beta and erased do not go together")
   n, _, H, V = terms.value.shape
   dtype = jnp.promote_types(terms.value.dtype, jnp.float32)
   return jnp.zeros((n, H, terms.key.shape[-1], V), dtype)

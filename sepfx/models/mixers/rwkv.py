@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sepfx.errors import require_positive
+from sepfx.errors import require, require_positive
 from sepfx.models.layers.initializers import Initializer, orthogonal
 from sepfx.models.layers.products import dot_general
 from sepfx.models.mixers import memories
@@ -30,9 +30,9 @@ class RWKV7(MemoryMixer):
   Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution" (2025), as the first
   layer of fla/layers/rwkv7.py of fla-org/flash-linear-attention at bc3b101. With kappa a
   key of norm 1 and a rate a of each of its numbers, S <- diag(w) S - (a kappa)
-  (kappa^T S)^T + k v^T. What differs: the output begins with the scheme's weights and not
-  with zeros, all layers begin as the first of one layer does, and later layers do not mix
-  the values of the first into theirs.
+  (S^T kappa)^T + k v^T. What differs: the output begins with the scheme's weights and not
+  with zeros, all layers begin as the first of one layer does, later layers do not mix
+  the values of the first into theirs, and ranks do not follow the width.
 
   Attributes:
     num_heads: H, which divides the width.
@@ -43,6 +43,8 @@ class RWKV7(MemoryMixer):
 
   def setup(self) -> None:
     require_positive(self, "rank")
+    takes = "0: the token before is mixed in already"
+    require(self.convolution == 0, "convolution", self.convolution, takes)
     D, (K, _), H = self.width, self.memory_shape(), self.num_heads
     place = np.arange(D)
     line = place / max(D - 1, 1) - 0.5
@@ -91,7 +93,7 @@ class RWKV7(MemoryMixer):
   def terms(self, parts: tuple[Array, ...], rest: Any) -> Terms:
     query, value, key = self.heads(parts[0]), self.heads(parts[2]), self.heads(parts[1])
     rate, log_decay, _ = rest
-    removed = exact(unit(self.heads(parts[1] * self.cast(self.removed)), 1e-24))
+    removed = unit(self.heads(exact(parts[1]) * self.removed), 1e-12)
     erased = removed, removed * self.heads(rate)
     log_decay = self.heads(log_decay)
     return Terms(query, self._written(key, rate), value, log_decay, erased=erased)
