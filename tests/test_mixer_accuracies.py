@@ -84,11 +84,19 @@ def test_the_best_rate_is_that_of_the_most_accurate_last_checks():
   assert "last check" in says
 
 
-@pytest.mark.parametrize("name", ["mixer_accuracies_quick", "mad", "zoology_figure_2"])
+@pytest.mark.parametrize(
+  "name",
+  [
+    "mixer_accuracies_quick",
+    "zoology_figure_2",
+    pytest.param("mad", marks=pytest.mark.slow),
+  ],
+)
 def test_presets_say_what_they_are_and_make_trials(name):
   path = ROOT / f"experiments/flags/{name}.cfg"
   check_preset_says_what_it_is(path)
-  for cell in cells_of(f"--flagfile={path}"):
+  each_task = {cell.trial.task: cell for cell in cells_of(f"--flagfile={path}")}
+  for cell in each_task.values():
     trial = cell.trial
     seeds = jax.tree.map(lambda keys: keys[0], cell.seeds(0, 1))
     world = jax.eval_shape(trial.world, seeds)

@@ -14,6 +14,7 @@ from numpy.lib import recfunctions
 
 from experiments import best_rate
 from sepfx.ensembles import Records, table
+from sepfx.ensembles.cells import numbers_of_parameters
 from sepfx.statistics.success_summary import summarise_success
 from sepfx.studies import beside, study
 from sepfx.studies.beside import Part
@@ -144,7 +145,7 @@ def _apart(letter: str, folder: str) -> list[tuple[dict[str, Any], int]]:
   found = []
   for name, arguments in commands("best_settings.md", letter).items():
     run = best_rate_run({name: arguments}, RESULTS / "best_settings" / folder)
-    (number,) = {cell.trial.num_parameters for cell in run.cells.values()}
+    (number,) = set(numbers_of_parameters(run.cells).values())
     found.append((best_rate.summarise_run(run), number))
   return found
 

@@ -163,11 +163,7 @@ def _means(
 
 def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] | None:
   """How n grows with the length, or what else it is held against, over these trials."""
-  reached = own["outcome"] == "reached"
-  known = ~at_first_check(own["samples"], reached, checks, own[against])
-  own, reached, checks = own[known], reached[known], checks.at(known)
-  bounds = bounds_of(own["samples"], reached, checks)
-  x = own[against]
+  x, bounds, reached = _known(own, checks, against)
   found = fit_exponent(x, bounds, reached)
   if found is None:
     return None
@@ -182,6 +178,16 @@ def _exponent(own: np.ndarray, checks: Checks, against: str) -> dict[str, Any] |
   }
 
 
+def _known(
+  own: np.ndarray, checks: Checks, against: str
+) -> tuple[np.ndarray, Bounds, np.ndarray]:
+  """Places, bounds of log n and what reached, without what is at most the first check."""
+  reached = own["outcome"] == "reached"
+  known = ~at_first_check(own["samples"], reached, checks, own[against])
+  own, reached, checks = own[known], reached[known], checks.at(known)
+  return own[against], bounds_of(own["samples"], reached, checks), reached
+
+
 def _at_settings(
   table: np.ndarray, checks: Checks, against: str, axes: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -192,9 +198,11 @@ def _at_settings(
     at = which == setting
     spent = np.unique(table[against][at & (table["outcome"] != "reached")])
     at &= ~np.isin(table[against], spent)
-    exponent = _exponent(table[at], checks.at(at), against) if np.any(at) else None
+    if not np.any(at):
+      continue
+    exponent = fit_exponent(*_known(table[at], checks.at(at), against))
     if exponent is not None:
-      own = {name: exponent[name] for name in ("c", "low", "high", "over")}
+      own = json_values(exponent._asdict())
       found.append({**dict(zip(axes, value, strict=True)), **own})
   return found
 

@@ -87,6 +87,7 @@ def _inputs(task: Any, key: Array) -> Array:
   return task.encode(planted, task.sample(key, planted, 1))
 
 
+@functools.lru_cache(1000)  # a grid asks for one size in each of its cells
 def _num_parameters(module: nn.Module, inputs: jax.ShapeDtypeStruct) -> int:
   params = jax.eval_shape(
     functools.partial(modes.init, module), jax.random.key(0), inputs
