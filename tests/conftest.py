@@ -54,6 +54,10 @@ jaxtyping.install_import_hook(
   f"{arrays.__name__}.{arrays.checked.__name__}",
 )
 
+# Programs lowered since the caches were dropped, and how many may be.
+_lowered: dict[str, int] = {}
+_MOST_PROGRAMS = 500
+
 hypothesis.settings.register_profile(
   "sepfx", deadline=None, derandomize=True, max_examples=5
 )
@@ -76,6 +80,28 @@ def pytest_terminal_summary(terminalreporter, config):
     import jax  # not before its settings are made
 
     terminalreporter.write_line(f"ran on {jax.devices()[0].device_kind}")
+
+
+@pytest.fixture(autouse=True)
+def few_programs():
+  """Drops what tests have compiled whenever it has become much.
+
+  JAX keeps an MLIR context with each program, and MLIR looks through all that are alive
+  for each new one: with thousands of programs that is most of the suite's time.
+  """
+  import jax  # not before its settings are made
+
+  if not _lowered:
+    jax.monitoring.register_event_duration_secs_listener(_count)
+    _lowered["programs"] = 0
+  yield
+  if _lowered["programs"] > _MOST_PROGRAMS:
+    jax.clear_caches()
+    _lowered["programs"] = 0
+
+
+def _count(event, duration, **_):
+  _lowered["programs"] += event.endswith("jaxpr_to_mlir_module_duration")
 
 
 @pytest.fixture

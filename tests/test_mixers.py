@@ -91,12 +91,20 @@ def test_nothing_depends_on_later_tokens(kind):
 @pytest.mark.parametrize("decays", ["none", "one", "many"])
 @pytest.mark.parametrize("corrects", ["nothing", "a key's value", "a direction"])
 @settings(deadline=None, max_examples=4)
-@given(N=st.integers(1, 30), chunk=st.integers(1, 20), seed=st.integers(0, 99))
-def test_chunks_are_the_recurrence(decays, corrects, N, chunk, seed):
-  """At any length, for decays that are weak and such that leave nothing."""
+@given(
+  N=st.integers(1, 30),
+  chunk=st.integers(1, 20),
+  heads=st.sampled_from([1, 2]),
+  seed=st.integers(0, 99),
+)
+def test_chunks_are_the_recurrence(decays, corrects, N, chunk, heads, seed):
+  """At any length, for decays that are weak and such that leave nothing.
+
+  Of the two heads each has a query and a key, or both have one.
+  """
   rng, (n, H, K, V) = np.random.default_rng(seed), (2, 2, 3, 4)
   with jax.enable_x64(True):
-    query, key = rng.normal(size=(2, n, N, H, K))
+    query, key = rng.normal(size=(2, n, N, heads, K))
     key = key / np.linalg.norm(key, axis=-1, keepdims=True)
     asked = rng.normal(size=(n, N, H, K))
     asked = asked / np.linalg.norm(asked, axis=-1, keepdims=True)

@@ -328,7 +328,7 @@ def test_a_mixer_for_short_sequences_is_tried_on_such():
     cells_of("--tasks=dyck", model)
 
 
-@pytest.mark.parametrize("name", ["suite", "suite_quick"])
+@pytest.mark.parametrize("name", ["suite", "suite_pairs", "suite_states", "suite_quick"])
 def test_presets_say_what_they_are(name):
   check_preset_says_what_it_is(ROOT / f"experiments/flags/{name}.cfg")
 

@@ -120,6 +120,8 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
 
   terms = jax.tree.map(cut, terms)
   query, key, value = terms.query, terms.key, terms.value
+  if terms.erased is not None:  # each head has its own keys there
+    query, key = (jnp.broadcast_to(own, terms.erased[0].shape) for own in (query, key))
   log_decay = terms.log_decay
   if log_decay is None:
     log_decay = jnp.zeros((1, 1, 1, C, 1), start.dtype)
