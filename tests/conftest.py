@@ -1,6 +1,6 @@
 """Two host devices for every test, and programs that compile fast rather than run fast.
 
-Most of the suite's time is compilation of small programs. What one test has compiled,
+Much of the suite's time is compilation of small programs. What one test has compiled,
 others take from a directory that lasts as long as the session, or from the one that
 `JAX_COMPILATION_CACHE_DIR` names.
 
@@ -55,7 +55,7 @@ jaxtyping.install_import_hook(
 )
 
 # Programs lowered since the caches were dropped, and how many may be.
-_lowered: dict[str, int] = {}
+_lowered = {"programs": 0}
 _MOST_PROGRAMS = 500
 
 hypothesis.settings.register_profile(
@@ -82,19 +82,25 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(f"ran on {jax.devices()[0].device_kind}")
 
 
-@pytest.fixture(autouse=True)
-def few_programs():
-  """Drops what tests have compiled whenever it has become much.
-
-  JAX keeps an MLIR context with each program, and MLIR looks through all that are alive
-  for each new one: with thousands of programs that is most of the suite's time.
-  """
+@pytest.fixture(scope="session", autouse=True)
+def counted_programs():
+  """Counts programs as they are lowered."""
   import jax  # not before its settings are made
 
-  if not _lowered:
-    jax.monitoring.register_event_duration_secs_listener(_count)
-    _lowered["programs"] = 0
+  jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture(autouse=True)
+def few_programs(counted_programs):
+  """Drops what tests have compiled once it is more than `_MOST_PROGRAMS`.
+
+  JAX keeps an MLIR context with each program, and MLIR looks through all that are alive
+  for each new one. With thousands of programs that was more than half of the suite's
+  time.
+  """
   yield
+  import jax
+
   if _lowered["programs"] > _MOST_PROGRAMS:
     jax.clear_caches()
     _lowered["programs"] = 0

@@ -92,7 +92,7 @@ def test_tables_are_what_the_rows_say(fraction):
 
 @pytest.mark.slow
 def test_summary_is_what_the_rows_say():
-  """The one beside the rows is of the same command, in which parts stand together."""
+  """That beside the rows, by `docs.paper.make`, is of these and not of earlier ones."""
   stored = json.loads((ROWS / "summary.json").read_text())
   key = ("series", "length", "threshold", "fraction")
   ours = {tuple(e[k] for k in key): e for e in recomputed()["best"]}

@@ -95,6 +95,7 @@ def test_the_best_rate_is_that_of_the_most_accurate_last_checks():
 def test_presets_say_what_they_are_and_make_trials(name):
   path = ROOT / f"experiments/flags/{name}.cfg"
   check_preset_says_what_it_is(path)
+  # Cells of a task differ in model and rate alone.
   each_task = {cell.trial.task: cell for cell in cells_of(f"--flagfile={path}")}
   for cell in each_task.values():
     trial = cell.trial

@@ -334,6 +334,27 @@ def test_presets_say_what_they_are(name):
 
 
 @pytest.mark.slow
+def test_presets_of_pictures_have_the_sizes_that_they_say():
+  pairs, states = (
+    cells_of(f"--flagfile={ROOT}/experiments/flags/suite_{name}.cfg")
+    for name in ("pairs", "states")
+  )
+  assert {cell.trial.task.num_pairs for cell in pairs} == {2, 4, 8, 16}
+  layers, found = 2, {}
+  for cell in (*pairs, *states):
+    model = cell.coordinates["model"].partition(":")[0]
+    if model != "attention":
+      size = matrix.sizes(cell.trial)["memory"] // layers
+      found.setdefault(model, set()).add(size)
+  assert found == {
+    "linear_attention": {4160, 1088, 320},
+    "delta": {4096, 1024, 256},
+    "gla": {2048, 512, 128},
+    "mamba2": {8192, 2048, 512},
+  }
+
+
+@pytest.mark.slow
 def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
   settings = {
     "tasks": "in_context_recall:length=8:vocabulary=6",

@@ -2,10 +2,12 @@
 
     python -m docs.paper.make
 
-`text.md` names each number; `index.md` and the figures beside it are what comes out.
+`text.md` names each number; `index.md` and the figures beside it are what comes out. So
+are the summaries and figures of its two appendices, whose rows several commands left.
 """
 
 import itertools
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +17,14 @@ import numpy as np
 
 from docs.paper import estimates, records, tables
 from experiments.qstr.fixed_samples import planted
+from sepfx.drawing import best_figures, success_figures
 from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import fit_labels, inches, look, points, styles_of
 from sepfx.drawing.marks import AT_MOST, BOUND, aside, draw_arrows, line_with_intervals
 from sepfx.drawing.ticks import label_logarithmic, label_places
 
 HERE = pathlib.Path(__file__).parent
+BEST, FIXED = records.RESULTS / "best_settings", records.RESULTS / "fixed_samples"
 
 
 def numbers() -> dict[str, Any]:
@@ -81,7 +85,7 @@ def _value(own: estimates.Estimate) -> float:
 
 def _floor(N: int) -> float:
   """Theorem 6: below this m no stationary feedforward network has half the risk."""
-  return planted.first_layer_floor(N, tables.TOKEN_DIM, 0.5 * (1 - 1 / N))
+  return planted.first_layer_floor(N, records.TOKEN_DIM, 0.5 * (1 - 1 / N))
 
 
 def _risks(places: Sequence[tuple[int, int]]) -> dict[int, dict[str, float]]:
@@ -94,7 +98,7 @@ def _risks(places: Sequence[tuple[int, int]]) -> dict[int, dict[str, float]]:
   for N, m in places:
     own = [r["risk"][(r["length"] == N) & (r["sample_size"] == m)] for r in rows]
     risk = float(np.mean(np.concatenate(own)))
-    found[N] = {"m": m, "mean": risk, "floor": 1 - m / (N * tables.TOKEN_DIM)}
+    found[N] = {"m": m, "mean": risk, "floor": 1 - m / (N * records.TOKEN_DIM)}
   return found
 
 
@@ -194,9 +198,19 @@ def _line(figure, axis, own: Mapping[int, Any], shift, style) -> None:
 def main() -> None:
   named = numbers()
   (HERE / "index.md").write_text(text(named))
+  best, fixed = records.best_settings(), records.fixed_samples()
   with look("paper"):
-    for k, draw in enumerate((figure_1, figure_2), 1):
-      draw(named).savefig(HERE / f"figure_{k}.png")
+    figures = {
+      HERE / "figure_1.png": figure_1(named),
+      HERE / "figure_2.png": figure_2(named),
+      FIXED / "figure.png": success_figures.success(records.of_fixed_samples(), fixed),
+    }
+    for path, figure in figures.items():
+      figure.savefig(path)
+  with look():
+    best_figures.best_rates(best).savefig(BEST / "figure.png")
+  for folder, summary in ((BEST, best), (FIXED, fixed)):
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
 if __name__ == "__main__":

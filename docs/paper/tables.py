@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from docs.paper.estimates import ByLength, Estimate, at_best, factors
-from docs.paper.records import NAMES
+from docs.paper.records import NAMES, TOKEN_DIM
 from experiments.qstr.fixed_samples import planted
-
-TOKEN_DIM = 10
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

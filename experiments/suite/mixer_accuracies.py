@@ -131,8 +131,8 @@ def table(summary: dict[str, Any]) -> Sequence[Any]:
     found,
     "Accuracy: share of right answers to test sequences at the last check, on average "
     "over trials, at the rate where it is most. Edge: the least or the largest rate. The "
-    "rate is chosen on the same test sequences, as published suites choose it, and "
-    "intervals do not allow for this choice.",
+    "rate is chosen on the same test sequences, as published suites choose it. "
+    "Intervals do not allow for this choice.",
   ]
 
 

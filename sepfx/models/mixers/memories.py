@@ -120,7 +120,7 @@ def in_chunks(terms: Terms, chunk: int | None = None) -> Float[Array, "n N H V"]
 
   terms = jax.tree.map(cut, terms)
   query, key, value = terms.query, terms.key, terms.value
-  if terms.erased is not None:  # each head has its own keys there
+  if terms.erased is not None:  # its keys are of each head, and stand beside these
     query, key = (jnp.broadcast_to(own, terms.erased[0].shape) for own in (query, key))
   log_decay = terms.log_decay
   if log_decay is None:
