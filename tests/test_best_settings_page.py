@@ -11,8 +11,6 @@ from docs.paper.records import NAMES
 from sepfx.statistics.series import BUDGETS
 from tests.programs import each_model_checked_once
 
-pytestmark = pytest.mark.xdist_group("records")  # which one process reads
-
 PAGE = records.GALLERY / "best_settings.md"
 ROWS = records.RESULTS / "best_settings"
 KNOBS = {

@@ -11,9 +11,6 @@ from docs.paper import make, records, tables
 from docs.paper.estimates import AT_MOST, MORE_THAN, Estimate, ratios
 from tests.programs import each_model_checked_once
 
-# One process makes the numbers, which takes a minute.
-pytestmark = pytest.mark.xdist_group("records")
-
 TEXT = (make.HERE / "text.md").read_text()
 # What is no result: lengths, thresholds of the task, names, years, settings of the
 # protocol that Section 3 states.

@@ -7,8 +7,6 @@ from docs.paper.records import NAMES
 from experiments.qstr.fixed_samples import planted
 from sepfx.studies.tables import critical_size
 
-pytestmark = pytest.mark.xdist_group("records")  # which one process reads
-
 PAGE = records.GALLERY / "fixed_samples.md"
 ROWS = records.RESULTS / "fixed_samples"
 recomputed = records.fixed_samples
