@@ -304,6 +304,7 @@ def test_pilots_choose_the_rates_to_go_on_with():
   assert len(cells) == 2 * 7
   search = best_rate.STUDY.search(cells, chosen)
   first = search({})
+  assert search.is_open
   assert sorted(first) == sorted(trial_name(c, k) for c in cells for k in (0, 1))
   n = {1e-4: None, 3e-4: 9000, 1e-3: 4900, 3e-3: 1000, 1e-2: 1100, 3e-2: None, 1e-1: None}
 
@@ -328,6 +329,7 @@ def test_pilots_choose_the_rates_to_go_on_with():
   assert going_on == {(4, 1e-3), (4, 3e-3), (4, 1e-2), (8, 1e-2), (8, 1e-3)}
   assert len(second) == 3 * len(going_on)
   assert search.num_trials == 2 * 14 + len(second)
+  assert not search.is_open
   assert search(ended) == []
 
 
@@ -336,6 +338,7 @@ def test_pilots_alone_where_no_more_are_asked_for():
   cells = best_rate.STUDY.cells(chosen)
   search = Pilots(cells, 1, ("learning_rate",))
   first = search({})
+  assert search.is_open
   assert len(first) == 7
   assert search({name: [{"samples": 640, "outcome": "reached"}] for name in first}) == []
 

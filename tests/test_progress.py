@@ -27,7 +27,7 @@ def test_recorded_trials_are_not_waited_for(monkeypatch):
     shown.advanced([CELL, None], np.array([10, 0]))
     shown.recorded(2)
     shown.ended(Result(CELL, 0, (), np.zeros(0), steps=10))
-    shown.leave_out(2)
+    shown.expects(3)
   before, after, end = file.getvalue().splitlines()
   assert before.startswith("0/5 trials, 0:00, ")
   assert "time left not known yet" in before
@@ -35,6 +35,26 @@ def test_recorded_trials_are_not_waited_for(monkeypatch):
   assert "about 5 s left" in after
   assert end.startswith("3/3 trials")
   assert "left" not in end
+
+
+def test_of_a_search_that_may_end_before_the_round_at_hand_is_known(monkeypatch):
+  monkeypatch.setattr(progress, "_PLAIN_SECONDS", 0.0)
+  monkeypatch.setattr(progress, "_FORECAST_SECONDS", 0.0)
+  file = io.StringIO()
+  console = rich.console.Console(file=file, width=200)
+  with progress.Progress(150, [CELL], console) as shown:
+    shown.expects(150, at_most=True)
+    shown.awaits([f"{CELL.name}/trial={k}" for k in range(2)])
+    shown.started(CELL, 0, 0)
+    shown.ended(Result(CELL, 0, (), np.zeros(0), steps=10))
+    shown.started(CELL, 1, 0)
+    shown.advanced([CELL, None], np.array([10, 0]))
+    shown.ended(Result(CELL, 1, (), np.zeros(0), steps=10))
+    shown.expects(2)
+  *_, underway, _, end = file.getvalue().splitlines()
+  assert underway.startswith("1 of at most 150 trials")
+  assert "more than 5 s left" in underway
+  assert end.startswith("2/2 trials")
 
 
 def cells_of(*models, lengths=(4, 8, 16)):

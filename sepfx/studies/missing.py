@@ -164,7 +164,8 @@ class Missing:
         watchers.append(TensorBoard(path / "tensorboard", files))
       if options.profile:
         watchers.append(while_running.enter_context(Profile(path / "profile")))
-      number = len(plan.again) + (search.num_trials if search else len(plan.names))
+      again = len(plan.again)
+      number = again + (search.num_trials if search else len(plan.names))
       progress = Progress(number, self._request.cells, options.console)
       while_running.enter_context(progress)
       watchers += [files, progress, *self._watchers, *options.watchers]
@@ -174,14 +175,10 @@ class Missing:
       if plan.again:
         self._finish(plan.again, progress, watchers)
       ended: dict[str, Rows] = {}
-      expected = search.num_trials
-      while True:
-        chosen = search(ended)
-        progress.leave_out(expected - search.num_trials)
-        expected = search.num_trials
-        if not chosen:
-          break
+      while chosen := search(ended):
+        progress.expects(again + search.num_trials, at_most=search.is_open)
         ended.update(self._finish(chosen, progress, watchers))
+      progress.expects(again + search.num_trials)
 
   @property
   def left_out(self) -> dict[str, int]:

@@ -99,7 +99,11 @@ class Search(Protocol):
 
   @property
   def num_trials(self) -> int:
-    """How many it will have chosen at its end, as far as it knows."""
+    """How many it will have chosen at its end, at most."""
+
+  @property
+  def is_open(self) -> bool:
+    """Whether they may be fewer."""
 
   @property
   def groups(self) -> Sequence[Sequence[Cell]]:

@@ -54,7 +54,7 @@ class Adaptive:
     self._each = num_trials
     self._groups = _grouped(cells, but=(_SIZE,))
     self._chosen: list[list[tuple[int, str]]] = [[] for _ in self._groups]
-    self.num_trials = num_trials * len(self._groups)
+    self.num_trials, self.is_open = num_trials * len(self._groups), False
 
   @property
   def groups(self) -> list[list[Cell]]:
@@ -129,8 +129,13 @@ class Pilots:
 
   @property
   def num_trials(self) -> int:
-    """How many there will be: of all that may be tried until some are given up."""
+    """How many there will be at most, until some are given up."""
     return sum(search.num_trials for search in self._searches)
+
+  @property
+  def is_open(self) -> bool:
+    """Whether some pilot trials are still to be chosen."""
+    return any(search.is_open for search in self._searches)
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
     return [name for search in self._searches for name in search(ended)]
@@ -151,13 +156,13 @@ class _Piloted:
     self._settings = [{name: cell.coordinates[name] for name in axes} for cell in cells]
     self._factor = FACTOR if len(axes) == 1 else NEAR
     self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
-    self._ended = False
+    self.is_open = True
     several = len({_size(setting) for setting in self._settings}) > 1
     most = MOST_PILOTS // min(PILOTS, num_trials) if several else len(cells)
     self.num_trials = num_trials * min(most, len(cells))
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:
-    if self._ended:
+    if not self.is_open:
       return []
     own = {pilot: ended[self._name(*pilot)] for pilot in self._chosen}
     thresholds = len(next(iter(own.values()))) if own else 1
@@ -167,7 +172,7 @@ class _Piloted:
     budget = np.array([c.trial.protocol.budget for c in self._cells])[:, None, None]
     pilots = next_pilots(self._settings, n, budget, every_other=self._every_other)
     if not pilots:
-      self._ended = True
+      self.is_open = False
       kept = np.any(worth_more_trials(n, budget, self._factor), axis=1)
       later = range(PILOTS, self._each)
       pilots = [(int(cell), k) for cell in np.flatnonzero(kept) for k in later]

@@ -44,7 +44,7 @@ class Progress(Watcher):
     """Starts.
 
     Args:
-      num_trials: trials that are to run, over all cells, as far as is known.
+      num_trials: trials that are to run, over all cells.
       cells: theirs.
       console: where to write; None for standard output.
     """
@@ -57,8 +57,7 @@ class Progress(Watcher):
     self._bar = rich.progress.Progress(
       rich.progress.TextColumn("{task.description}"),
       rich.progress.BarColumn(),
-      rich.progress.MofNCompleteColumn(),
-      rich.progress.TextColumn("trials"),
+      rich.progress.TextColumn("{task.fields[done]}"),
       rich.progress.TextColumn("{task.fields[rate]}"),
       rich.progress.TimeElapsedColumn(),
       rich.progress.TextColumn("{task.fields[left]}"),
@@ -67,7 +66,10 @@ class Progress(Watcher):
       redirect_stdout=sys.stdout.isatty(),  # else it would end in the terminal
     )
     self._total, self._recorded, self._done, self._samples = num_trials, 0, 0, 0
-    self._task = self._bar.add_task("", total=num_trials, rate="", left="")
+    self._at_most = False
+    self._task = self._bar.add_task(
+      "", total=num_trials, done=self._words, rate="", left=""
+    )
     self._start = self._last_line = time.monotonic()
     self._what = ""
     self._recent: deque[tuple[float, int]] = deque([(self._start, 0)])
@@ -106,12 +108,19 @@ class Progress(Watcher):
   def recorded(self, number: int) -> None:
     """So many of the trials need not run: they are recorded already."""
     self._recorded += number
-    self._bar.update(self._task, completed=self._recorded + self._done)
+    done = self._recorded + self._done
+    self._bar.update(self._task, completed=done, done=self._words)
 
-  def leave_out(self, number: int) -> None:
-    """So many of the trials are not to be run."""
-    self._total -= number
-    self._bar.update(self._task, total=self._total)
+  def expects(self, number: int, *, at_most: bool = False) -> None:
+    """So many trials are to run in all, or at most."""
+    self._total, self._at_most = number, at_most
+    self._bar.update(self._task, total=number, done=self._words)
+
+  @property
+  def _words(self) -> str:
+    """How many trials have ended, of how many."""
+    of = " of at most " if self._at_most else "/"
+    return f"{self._recorded + self._done}{of}{self._total} trials"
 
   def awaits(self, trials: Iterable[str]) -> None:
     """These trials run next, in any order; each by its `trial_name`."""
@@ -184,7 +193,12 @@ class Progress(Watcher):
       self._left, self._left_at = self._time_left(now), now
     done, rate = self._recorded + self._done, self._rate(now)
     self._bar.update(
-      self._task, description=what, completed=done, rate=rate, left=self._left
+      self._task,
+      description=what,
+      completed=done,
+      done=self._words,
+      rate=rate,
+      left=self._left,
     )
     if not self._live and now - self._last_line >= _PLAIN_SECONDS:
       self._last_line = now
@@ -216,16 +230,16 @@ class Progress(Watcher):
       seconds.append(left * (pace[cell] or 0.0))
     for cell, number in waiting.items():
       seconds += [(steps[cell] or 0.0) * (pace[cell] or 0.0)] * number
-    # An adaptive search has not said yet which trials these will be.
+    # An adaptive search has not said yet which trials these will be. Of one that may end
+    # before, only the round at hand is known.
     unnamed = self._total - self._recorded - self._done - len(seconds)
-    if self._done:
+    if self._done and not self._at_most:
       seconds += [self._spent / self._done] * max(unnamed, 0)
     programs = {self._programs[cell] for cell in waiting} - self._compiled
     compiling = len(programs) * self._waited / max(len(self._compiled), 1)
     left = makespan(seconds, self._most_running) + compiling
-    return (
-      f"{'about' if len(known) == len(cells) else 'more than'} {time_words(left)} left"
-    )
+    every = len(known) == len(cells) and not self._at_most
+    return f"{'about' if every else 'more than'} {time_words(left)} left"
 
   def _steps_of(self, cells: Collection[str]) -> dict[str, float | None]:
     """Expected steps of a trial of each of these cells; None where it is not known."""
@@ -266,10 +280,9 @@ class Progress(Watcher):
   def _print_line(self) -> None:
     now = time.monotonic()
     minutes, seconds = divmod(int(now - self._start), 60)
-    done = f"{self._recorded + self._done}/{self._total} trials"
     ended = self._recorded + self._done >= self._total
     left = "" if ended else self._left
-    parts = [done, f"{minutes}:{seconds:02}", self._rate(now), left, self._what]
+    parts = [self._words, f"{minutes}:{seconds:02}", self._rate(now), left, self._what]
     self._console.print(", ".join(part for part in parts if part), highlight=False)
 
 
