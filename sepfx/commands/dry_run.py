@@ -94,8 +94,9 @@ def _of_request(
   if search is not None:
     share = min(1.0, search.num_trials / len(plan.names))
     seconds = sum(p.compile_seconds + share * p.most_seconds for p in found)
+    most = "at most " if search.is_open else ""
     yield (
-      f"A search chooses among the trials: it runs about {search.num_trials} of them, "
+      f"A search chooses among the trials: it runs {most}{search.num_trials} of them, "
       f"which takes {time_words(seconds)} at most."
     )
 
