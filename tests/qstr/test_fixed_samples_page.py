@@ -60,6 +60,14 @@ def test_growth_is_what_the_rows_say():
     ("choice_ffn_8_7943", (7943, 3e-3, 0.3), 1),
     ("choice_ffn_794", (794, 1e-2, 3.0), 2),
     ("choice_ffn_794", (794, 3e-3, 3.0), 1),
+    ("choice_relu_1259", (1259, 1e-2, 1.0), 7),
+    ("choice_relu_1259", (1259, 1e-2, 0.1), 5),
+    ("choice_relu_1259", (1259, 3e-3, 1.0), 0),
+    ("choice_relu_1259", (1259, 3e-3, 0.1), 0),
+    ("choice_relu_1000", (1000, 1e-2, 1.0), 3),
+    ("choice_relu_1000", (1000, 1e-2, 3.0), 0),
+    ("choice_relu_1000", (1000, 3e-2, 1.0), 2),
+    ("choice_relu_1000", (1000, 3e-2, 3.0), 0),
   ],
 )
 def test_choices_are_what_the_rows_say(name, setting, successes):
