@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sepfx import kinds
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, one_line, require
 
 _T = TypeVar("_T")
 
@@ -136,8 +136,11 @@ def imported(name: str, setting: str, takes: str) -> Any:
     raise InvalidSetting(setting, name, f"{takes}. If you trust it, --classes={name}")
   try:
     return getattr(importlib.import_module(module_name), attribute)
-  except (ImportError, AttributeError, ValueError) as error:
-    raise InvalidSetting(setting, name, f"{takes} ({error})") from error
+  except Exception as error:  # a module of somebody's own may raise anything
+    said = f"{type(error).__name__}: {one_line(error)}"
+    raise InvalidSetting(
+      setting, name, f"{takes} (importing it raised {said})"
+    ) from error
 
 
 def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:

@@ -28,6 +28,7 @@ EXAMPLES = (
   "tutorial.md",
   "guides/own_model.md",
   "guides/own_mixer.md",
+  "guides/token_tasks.md",
   "guides/own_probe.md",
   "guides/clusters.md",
   "guides/figures.md",

@@ -5,6 +5,7 @@ import json
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,7 +18,7 @@ from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
 from sepfx.studies.study import Run
-from sepfx.tasks.tokens import TASKS
+from sepfx.tasks.tokens import TASKS, Sequences, TokenTask
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 
@@ -47,6 +48,88 @@ class Counts(nn.Module):
 
   def __call__(self, rows):
     return rows
+
+
+class LeaksLater(nn.Module):
+  """Each token with the next one's, of which a gate lets nothing through at first."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    gate = self.param("gate", nn.initializers.zeros, ())
+    return rows.at[:, :-1].add(gate * rows[:, 1:])
+
+
+class Wider(nn.Module):
+  """Gives more than it gets."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return nn.Dense(2 * self.width)(rows)
+
+
+class Masked(nn.Module):
+  """Wants a mask."""
+
+  width: int
+
+  def __call__(self, rows, mask):
+    return rows * mask
+
+
+class Drops(nn.Module):
+  """Draws where it is evaluated, too."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return nn.Dropout(0.1, deterministic=False)(rows)
+
+
+class Averages(nn.Module):
+  """Has statistics of batches."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return nn.BatchNorm(use_running_average=False)(rows)
+
+
+class Plain:
+  """No module."""
+
+  def __init__(self, width):
+    self.width = width
+
+
+@dataclasses.dataclass(frozen=True)
+class First(TokenTask):
+  """Asks for the first token at the end; or something that is wrong."""
+
+  wrong: str = "nothing"
+  length: int = 8
+  num_answers: int = 6
+
+  name = "first"
+  vocabulary = 6
+
+  def draw(self, key, n):
+    tokens = jax.random.randint(key, (n, self.length), 0, self.vocabulary)
+    asked, labels = jnp.full((n, 1), self.length - 1), tokens[:, :1]
+    return {
+      "nothing": Sequences(tokens, asked, labels),
+      "tokens": Sequences(tokens + 1, asked, labels),
+      "types": Sequences(tokens.astype(float), asked, labels),
+      "asked": Sequences(tokens, asked + 1, labels),
+      "shapes": Sequences(tokens, asked[:, 0], labels[:, 0]),
+      "labels": Sequences(tokens, asked, labels + self.vocabulary),
+      "silent": Sequences(tokens, asked, jnp.full_like(labels, -1)),
+    }[self.wrong]
 
 
 class Sums(nn.Module):
@@ -124,6 +207,7 @@ def run_of(*arguments, n_of):
     n, bound = n_of(cell)
     own = {"mean": n, "low": n / 2, "high": 2 * n, "learning_rate": 1e-3}
     own |= {"restricted": bound == "more than", "edge": bound == "at most"}
+    own |= {"at_most": bound == "first check"}
     best.append({"series": name, "length": cell.coordinates["length"], **own})
   summary = {"best": best, "levels": [{"value": 0.1}]}
   return {**summary, "matrix": matrix.entries(summary, run)}
@@ -132,7 +216,8 @@ def run_of(*arguments, n_of):
 def test_the_matrix_holds_each_mixer_against_attention():
   n_of = {
     ("dyck", "delta"): (200.0, ""), ("dyck", "attention"): (100.0, ""),
-    ("mqar", "delta"): (300.0, "more than"), ("mqar", "attention"): (100.0, "at most"),
+    ("mqar", "delta"): (300.0, "more than"),
+    ("mqar", "attention"): (100.0, "first check"),
     ("k_hop", "delta"): (300.0, ""), ("k_hop", "attention"): (900.0, "more than"),
     ("k_hop", "gru"): (900.0, "more than"), ("mqar", "gru"): (400.0, ""),
     ("dyck", "gru"): (150.0, ""),
@@ -305,6 +390,44 @@ def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, roun
 def test_of_one_rate_there_is_one():
   chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--learning_rates=1e-3"])
   assert len(STUDY.search(STUDY.cells(chosen), chosen)({})) == 1
+
+
+@pytest.mark.parametrize(
+  ("name", "says"),
+  [
+    ("LeaksLater", "causal mixer: of this one output 0 depends on input 1"),
+    ("Wider", r"a mixer of \(2, 8, 64\) to the same shape \(it gave \(2, 8, 128\)\)"),
+    ("Masked", "raised: TypeError: .*missing 1 required positional argument: 'mask'"),
+    ("Drops", "draws no random numbers where it is evaluated"),
+    ("Averages", "parameters only .*batch_stats"),
+    ("Plain", "a flax.linen module .it made a Plain."),
+    ("np", "package.module:factory"),
+    ("Nothing", "importing it raised AttributeError: .*no attribute 'Nothing'"),
+  ],
+)
+def test_a_mixer_that_is_none_is_refused_by_name(name, says):
+  with pytest.raises(InvalidSetting, match=f"^models: got '{__name__}:{name}'.*{says}"):
+    cells_of("--tasks=induction_heads", f"--models={__name__}:{name}")
+
+
+@pytest.mark.parametrize(
+  ("fields", "says"),
+  [
+    ("wrong=tokens", r"a task with tokens from 0 to 5 \(these: 1 to 6\)"),
+    ("wrong=types", r"integer tokens of shape \(100, 8\) \(these are float32"),
+    ("wrong=asked", r"a task with asked from 0 to 7 \(these: 8 to 8\)"),
+    ("wrong=shapes", r"integer asked of shape \(100, 1\) \(these .* \(100,\)\)"),
+    ("wrong=labels", r"a task with labels from -1 to 5 \(these: 6 to 11\)"),
+    ("wrong=silent", "asks for something .all labels are -1"),
+    ("wrong=else", "drawing from it raised: KeyError: 'else'"),
+    ("num_answers=1", "best constant answer is wrong at times, not at 0 of them"),
+  ],
+)
+def test_a_task_that_is_none_is_refused_by_name(fields, says):
+  task = f"{__name__}:First"
+  assert cells_of(f"--tasks={task}", "--models=min_gru")
+  with pytest.raises(InvalidSetting, match=f"^tasks: got '{task}:{fields}'.*{says}"):
+    cells_of(f"--tasks={task}:{fields}", "--models=min_gru")
 
 
 def test_what_is_published_stands_for_its_directories(tmp_path):

@@ -27,7 +27,7 @@ def test_what_is_compiled_is_said_at_once():
   cell = Cell(small.TRIAL)
   with Progress(1, [cell], console) as shown:
     shown.compiling(cell)
-    assert "compiling m length=3" in console.file.getvalue()
+    assert "compiling qstr: m length=3" in console.file.getvalue()
 
 
 def test_a_call_says_what_it_checks_before_anything_else(capsys):
@@ -101,7 +101,7 @@ def test_sigterm_ends_a_dry_run(tmp_path):
     "--lengths=12,24", cache=tmp_path / "cache",
   )  # fmt: skip
   said = ""
-  while "compiling 1 of 2: gru:units=500 length=12" not in said:
+  while "compiling 1 of 2: qstr: gru:units=500 length=12" not in said:
     line = process.stderr.readline()
     assert line, said
     said += line

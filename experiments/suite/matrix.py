@@ -37,8 +37,9 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     numbers that the model carries from token to token, and `memory`, without the caches
     of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
     ("more than" where the budget of some trials ended, "at most" where the rate is at an
-    edge); `rate`; `over`, n over the reference's, and `over_bound`, as n has it, from the
-    bounds of both, None where nothing is known; `reference`, whose it is.
+    edge or all trials reached at the first check); `rate`; `over`, n over the
+    reference's, and `over_bound`, as n has it, from the bounds of both, None where
+    nothing is known; `reference`, whose it is.
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
@@ -51,7 +52,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   cells: list[dict[str, Any]] = []
   for best in found["best"]:
     coordinates, own = of[best["series"], best["length"]]
-    bound = "more than" if best["restricted"] else "at most" if best["edge"] else ""
+    fewer = best["edge"] or best["at_most"]
+    bound = "more than" if best["restricted"] else "at most" if fewer else ""
     cells.append(
       {
         **labels(coordinates, own.trial.task, every),
@@ -140,4 +142,15 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     sizes = (cell["state"], cell["memory"])
     state = ["" if own is None else f"{own:,}" for own in sizes]
     found.add_row(cell["task"], cell["model"], *state, n, rate, over)
-  return [found]
+  reference = summary["matrix"][0]["reference"]
+  threshold = summary["levels"][0]["value"]
+  return [
+    found,
+    "State: numbers that a mixer carries from token to token, and those without the "
+    "caches of short convolutions. n: sequences until the error rate is below "
+    f"{threshold:g}, on average over trials at the best rate, with its 95% interval. "
+    "< : at most, since the best rate is the least or the largest that was tried, or all "
+    "trials were below at the first check. > : more than, since some trials spent their "
+    f"budget. The reference is {reference}; where bounds say nothing of n over its n, "
+    "that is empty.",
+  ]

@@ -6,15 +6,19 @@ import dataclasses
 from typing import Any, get_args
 
 import jax
+import jax.numpy as jnp
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, one_line, require
 from sepfx.models.mixers import MIXERS, Backbone, check_causal, taking_turns
 from sepfx.models.mixers.backbone import Norm, Positions
 from sepfx.studies.parts import made_from
 from sepfx.studies.settings import Chosen, Common, setting
 from sepfx.tasks.tokens import TASKS
+from sepfx.training.checks import check_model
 
+# Sequences of a task of somebody's own that are looked at.
+_DRAWN = 100
 # What tasks of tokens have: see `sepfx.tasks.tokens.TokenTask`.
 _OF_TASKS = ("name", "length", "vocabulary", "objective", "init", "sample", "encode")
 
@@ -64,8 +68,8 @@ def named(text: str) -> Any:
   if known is None:
     factory = specifications.imported(specification.name, "task", takes)
     made = factory(**specifications.typed(specification, factory, "task"))
-    has = all(hasattr(made, name) for name in _OF_TASKS)
-    require(has, "task", text, f"a task of tokens, which has {', '.join(_OF_TASKS)}")
+    takes = f"a task of tokens, which has {', '.join(_OF_TASKS)}"
+    require({*_OF_TASKS} <= {*dir(made)}, "task", text, takes)
     return made
   return dataclasses.replace(
     known, **specifications.typed(specification, type(known), "task")
@@ -98,10 +102,46 @@ def check(chosen: Chosen) -> None:
   names = [task.name for task in tasks]
   takes = "tasks of different names: difficulties are an axis, as in --num_pairs=4,8"
   require(len(set(names)) == len(names), "task", ",".join(chosen.values["task"]), takes)
+  for task, text in zip(tasks, chosen.values["task"], strict=True):
+    if type(task) not in {type(known) for known in TASKS.values()}:
+      _check_task(task, text)
   length = min(8, *(task.length for task in tasks))
   for name in chosen.values["model"]:
     for width in chosen.values["width"]:
       _check_mixers(name, width, length)
+
+
+def _check_task(task: Any, text: str) -> None:
+  """Refuses one of somebody's own whose sequences are none, by drawing some."""
+  try:
+    n, N, V = _DRAWN, task.length, task.vocabulary
+    planted = task.init(jax.random.key(0))
+    sample = task.sample(jax.random.key(1), planted, n)
+    tokens, asked = task.encode(planted, sample)
+    drawn = {"tokens": tokens, "asked": asked, "labels": sample.labels}
+    best = task.best_constant_error()
+  except Exception as error:
+    takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
+    takes += f"(drawing from it raised: {type(error).__name__}: {one_line(error)})"
+    raise InvalidSetting("task", text, takes) from error
+  M = asked.shape[1] if asked.ndim == 2 else 1
+  ends = {"tokens": (N, 0, V), "asked": (M, 0, N), "labels": (M, -1, V)}
+  for name, (width, first, end) in ends.items():
+    own = drawn[name]
+    takes = f"a task with integer {name} of shape {(n, width)} (these are {own.dtype} of "
+    takes += f"shape {own.shape})"
+    proper = jnp.issubdtype(own.dtype, jnp.integer) and own.shape == (n, width)
+    require(proper, "task", text, takes)
+    low, high = int(own.min()), int(own.max())
+    takes = f"a task with {name} from {first} to {end - 1} (these: {low} to {high})"
+    require(first <= low and high < end, "task", text, takes)
+  asks = bool(jnp.any(drawn["labels"] >= 0))
+  require(asks, "task", text, "a task that asks for something (all labels are -1)")
+  takes = (
+    f"a task whose best constant answer is wrong at times, not at {best:g} of them: "
+  )
+  takes += "num_answers are the tokens among which answers are"
+  require(best > 0, "task", text, takes)
 
 
 def _check_mixers(name: str, width: int, length: int) -> None:
@@ -112,7 +152,12 @@ def _check_mixers(name: str, width: int, length: int) -> None:
     jax.eval_shape(model.init, jax.random.key(0), rows)
     model.state_size(length)
     if not {*mixers} <= {*MIXERS}:
+      check_model(model, name, rows, rows.shape[:2])
       check_causal(model, rows, name)
   except InvalidSetting as error:
     own = error.setting == "mixers"
     raise InvalidSetting("model" if own else error.setting, name, error.takes) from error
+  except Exception as error:  # a mixer of somebody's own may raise anything
+    takes = "mixers, flax.linen modules with a field width of [n N width] -> [n N width] "
+    takes += f"(it raised: {type(error).__name__}: {one_line(error)})"
+    raise InvalidSetting("model", name, takes) from error

@@ -10,7 +10,14 @@ import numpy as np
 
 from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import fit_labels, inches, styles_of
-from sepfx.drawing.marks import AT_MOST, aside, draw_arrows, line_with_intervals
+from sepfx.drawing.marks import (
+  AT_MOST,
+  BOUND,
+  aside,
+  draw_arrows,
+  leave_room,
+  line_with_intervals,
+)
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.statistics.series import label_of
 
@@ -20,6 +27,7 @@ from . import matrix
 _ENDS = 1 / 30, 30
 # Inches of a letter.
 _LETTER = 0.09
+_BOUNDS = {"more than": BOUND, "at most": AT_MOST}
 _STATE = "numbers that are carried from token to token"
 
 
@@ -138,12 +146,16 @@ def _lines(
     x = shift([cell["place"] for cell in edge])
     draw_arrows(figure, axis, x, ends, AT_MOST, style["color"], points=-18)
   axis.set(xscale="log", yscale="log", xlabel=label, ylabel="sequences n")
+  leave_room(axis)
   label_places(axis.xaxis, every)
   label_logarithmic(axis.yaxis)
   axis.grid(alpha=0.25)
   task = own[0]["task"].partition(", ")[0]
   axis.set_title(f"{task}: {_title(summary)}")
-  legend_below(figure, [handle_of(name, **style) for name, style in styles.items()])
+  handles = [handle_of(name, **style) for name, style in styles.items()]
+  bounds = {cell["bound"] for cell in own}
+  handles += [handle_of(word, **_BOUNDS[word]) for word in _BOUNDS if word in bounds]
+  legend_below(figure, handles)
   return figure
 
 

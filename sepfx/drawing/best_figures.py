@@ -12,7 +12,14 @@ import numpy as np
 
 from sepfx.drawing.legends import handle_of, legend_below
 from sepfx.drawing.looks import columns, fit_labels, inches, points, styles_of
-from sepfx.drawing.marks import AT_MOST, BOUND, aside, draw_arrows, line_with_intervals
+from sepfx.drawing.marks import (
+  AT_MOST,
+  BOUND,
+  aside,
+  draw_arrows,
+  leave_room,
+  line_with_intervals,
+)
 from sepfx.drawing.ticks import label_logarithmic, label_places
 from sepfx.specifications import canonical
 from sepfx.statistics import error_names
@@ -92,7 +99,7 @@ def best_rates(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
       label_places(axis.xaxis, places)
       axis.grid(alpha=0.25)
     upper.set_yscale("log")
-    _leave_room(upper)
+    leave_room(upper)
     if against != "length":
       _draw_information(upper, best, against)
     if len(places) == 1:
@@ -119,14 +126,6 @@ def _draw_information(axis, best, against) -> None:
     lines.add(tuple(sorted((e[against], e["information"]) for e in own)))
   for line in sorted(filter(None, lines)):
     axis.plot(*zip(*line, strict=True), **_INFORMATION)
-
-
-def _leave_room(axis) -> None:
-  """Room for arrows above and below, also where all n are nearly the same."""
-  axis.margins(y=0.21)
-  low, high = axis.get_ylim()
-  wider = max(1.0, (10 / (high / low)) ** 0.5)  # a factor of ten at least
-  axis.set_ylim(low / wider, high * wider)
 
 
 def _draw_laws(axis, entry, shift, style) -> None:

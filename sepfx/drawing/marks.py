@@ -121,3 +121,15 @@ def draw_arrows(
       axis.transData, figure, y=looks.points(points), units="points"
     ),
   )
+
+
+def leave_room(axis: matplotlib.axes.Axes) -> None:
+  """Room for arrows above and below, also where all n are nearly the same.
+
+  Args:
+    axis: whose vertical one is logarithmic.
+  """
+  axis.margins(y=0.21)
+  low, high = axis.get_ylim()
+  wider = max(1.0, (10 / (high / low)) ** 0.5)  # a factor of ten at least
+  axis.set_ylim(low / wider, high * wider)

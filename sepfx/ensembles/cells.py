@@ -75,9 +75,10 @@ class Cell:
 
   @property
   def words(self) -> str:
-    """What a person reads of it: the model's name and what else tells it from others."""
+    """What a person reads of it: task, model, and what else tells it from others."""
     own = {k: v for k, v in self.coordinates.items() if k not in ("task", "model")}
-    return " ".join([self.coordinates["model"], *(f"{k}={v}" for k, v in own.items())])
+    names = f"{self.coordinates['task']}: {self.coordinates['model']}"
+    return " ".join([names, *(f"{k}={v}" for k, v in own.items())])
 
   def seeds(self, seed: int, num_trials: int) -> Seeds:
     """Keys of trials 0, ..., num_trials - 1.

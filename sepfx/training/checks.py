@@ -16,8 +16,8 @@ from sepfx.training.optimizers import AdamW
 
 # What is said of a module that draws random numbers where it is evaluated.
 _DRAWS = (
-  "a module that draws no random numbers where it is evaluated: one whose call takes "
-  f"{', '.join(modes.FLAGS)}, or that draws where `self.has_rng` says that there is a key"
+  "a module that draws no random numbers where it is evaluated: one that draws where "
+  f"`self.has_rng` says that there is a key, or whose call takes {', '.join(modes.FLAGS)}"
 )
 
 

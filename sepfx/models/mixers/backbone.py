@@ -92,12 +92,16 @@ class Backbone(Network):
           self.width, self.convolution, name=f"convolution_{k}", **self.types
         )
         mixed = short(mixed)
-      rows = self._plus(rows, self._mixer(k)(mixed))
+      own = self._mixer(k)(mixed)
+      shape = getattr(own, "shape", type(own).__name__)
+      takes = f"a mixer of {mixed.shape} to the same shape (it gave {shape})"
+      require(shape == mixed.shape, "mixers", self.mixers, takes)
+      rows = rows + own if self.residual else own
       if hidden:
         wide = self.linear(self.width, hidden, name=f"widen_{k}")
         narrow = self.linear(hidden, self.width, depth=self._depth, name=f"narrow_{k}")
         own = narrow(nn.gelu(wide(self._normalised(rows, f"mlp_norm_{k}"))))
-        rows = self._plus(rows, own)
+        rows = rows + own if self.residual else own
     rows = self._normalised(rows, "last_norm")
     if asked is not None:  # a head for a large vocabulary is most of the work
       rows = jnp.take_along_axis(rows, asked[..., None], axis=1)
@@ -184,9 +188,6 @@ class Backbone(Network):
       return rms_normalised(rows) * scale
     return rows
 
-  def _plus(self, rows: Array, own: Array) -> Array:
-    return rows + own if self.residual else own
-
   @nn.nowrap
   def _mixer(self, layer: int) -> nn.Module:
     own = self.mixers
@@ -205,6 +206,7 @@ class Backbone(Network):
     specification = specifications.parse(own, "mixers")
     known = MIXERS.get(specification.name)
     target = known or specifications.imported(specification.name, "mixers", takes)
+    require(callable(target), "mixers", own, takes)
     fields = specifications.typed(specification, target, "mixers")
     takes = "no width: the backbone has one"
     require("width" not in fields, "mixers", own, takes)
@@ -212,6 +214,7 @@ class Backbone(Network):
       ours = {"scheme": self.scheme, "depth": self._depth, **self.types}
       fields = {**ours, **fields}
     made = target(width=self.width, **fields)
+    takes = f"a flax.linen module (it made a {type(made).__name__})"
     require(isinstance(made, nn.Module), "mixers", own, takes)
     return made.copy(name=name)
 

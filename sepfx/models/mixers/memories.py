@@ -76,13 +76,12 @@ def step(state: State, terms: Terms) -> tuple[State, Float[Array, "n H V"]]:
   heads = state.shape[:-1]
   query, key = (jnp.broadcast_to(own, heads) for own in (terms.query, terms.key))
   value = terms.value
-  taken = None
   if terms.erased is not None:
     asked, along = terms.erased
     taken = along[..., None] * jnp.einsum("nhkv,nhk->nhv", state, asked)[..., None, :]
   if terms.log_decay is not None:
     state = jnp.exp(terms.log_decay)[..., None] * state
-  if taken is not None:
+  if terms.erased is not None:
     state = state - taken
   if terms.beta is not None:
     stands = jnp.einsum("nhkv,nhk->nhv", state, key)
@@ -175,10 +174,9 @@ def _both(first: Array, second: Array) -> Array:
 
 def _one_later(own: Array, axis: int) -> Array:
   """What stood one token before; 0 at the first."""
-  last = own.shape[axis] - 1
-  first = jnp.zeros_like(jax.lax.slice_in_dim(own, 0, 1, axis=axis))
-  before = jax.lax.slice_in_dim(own, 0, last, axis=axis)
-  return jnp.concatenate([first, before], axis=axis)
+  before = [(0, 0)] * own.ndim
+  before[axis] = (1, 0)
+  return jax.lax.slice_in_dim(jnp.pad(own, before), 0, own.shape[axis], axis=axis)
 
 
 def _before_chunks(

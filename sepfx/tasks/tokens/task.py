@@ -78,7 +78,7 @@ class TokenTask:
   @property
   def vocabulary(self) -> int:
     """Tokens that there are."""
-    raise NotImplementedError
+    raise NotImplementedError("vocabulary")
 
   @property
   def objective(self) -> Objective:
@@ -88,11 +88,11 @@ class TokenTask:
   @property
   def num_answers(self) -> int:
     """Tokens among which the answers are, all of them equally likely."""
-    raise NotImplementedError
+    raise NotImplementedError("num_answers")
 
   def draw(self, key: PRNGKeyArray, num_samples: int) -> Sequences:
     """Draws n sequences."""
-    raise NotImplementedError
+    raise NotImplementedError("draw")
 
   def init(self, key: PRNGKeyArray) -> Any:
     """Plants nothing."""
