@@ -29,7 +29,15 @@ NAMES = {
   "transformer:num_heads=13": "Transformer, 13 heads",
 }  # fmt: skip
 # Fixed samples: parts whose trials an adaptive search chose.
-SEARCHES = ("transformer", "transformer_32", "min_gru", "min_gru_8", "ffn", "ffn_8_own")
+SEARCHES = (
+  "transformer",
+  "transformer_32",
+  "min_gru",
+  "min_gru_8",
+  "relu_rnn",
+  "ffn",
+  "ffn_8_own",
+)
 TOKEN_DIM = 10  # d of all runs
 _TYPES = {
   "learning_rate": float, "threshold": float, "weight_decay": float, "risk": float,
