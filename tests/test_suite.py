@@ -387,6 +387,16 @@ def test_every_other_rate_comes_first_and_then_those_next_to_the_best(best, roun
   assert {rate for rate, _ in third} == {r for own in rounds for r, k in own if k == 1}
 
 
+def test_a_task_whose_other_fields_do_not_fit_says_which():
+  says = (
+    r"tasks: got 'mqar:length=8'.*a num_pairs of its own, .*1 to 2.*not the 4 that mqar"
+  )
+  with pytest.raises(InvalidSetting, match=says):
+    cells_of("--tasks=mqar:length=8", "--models=delta", "--num_pairs=1,2")
+  with pytest.raises(InvalidSetting, match=r"num_pairs: got 3"):
+    cells_of("--tasks=mqar:length=8:num_pairs=3", "--models=delta")
+
+
 def test_of_one_rate_there_is_one():
   chosen = STUDY.chosen(["--tasks=dyck", "--models=delta", "--learning_rates=1e-3"])
   assert len(STUDY.search(STUDY.cells(chosen), chosen)({})) == 1

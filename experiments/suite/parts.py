@@ -71,9 +71,16 @@ def named(text: str) -> Any:
     takes = f"a task of tokens, which has {', '.join(_OF_TASKS)}"
     require({*_OF_TASKS} <= {*dir(made)}, "task", text, takes)
     return made
-  return dataclasses.replace(
-    known, **specifications.typed(specification, type(known), "task")
-  )
+  fields = specifications.typed(specification, type(known), "task")
+  try:
+    return dataclasses.replace(known, **fields)
+  except InvalidSetting as error:
+    if error.setting in fields:
+      raise
+    takes = (
+      f"a task with a {error.setting} of its own, {error.takes} (not the {error.got} "
+    )
+    raise InvalidSetting("task", text, f"{takes}that {known.name} has)") from error
 
 
 def mixers_of(model: str) -> list[str]:
