@@ -1,7 +1,9 @@
 """Each series at its best rate: the summary, the figure, the table, the study."""
 
 import io
+import itertools
 import json
+import types
 
 import numpy as np
 import pytest
@@ -331,6 +333,40 @@ def test_pilots_choose_the_rates_to_go_on_with():
   assert search.num_trials == 2 * 14 + len(second)
   assert not search.is_open
   assert search(ended) == []
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("num_trials", [1, 2, 10])
+def test_no_search_runs_more_trials_than_it_says(axes, num_trials):
+  """Whatever the outcomes are: they are drawn at random here."""
+  values = {
+    "learning_rate": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
+    "batch_size": [1, 4, 16, 64, 256],
+    "weight_decay": [0.0, 0.1],
+  }
+  names = list(values)[:axes]
+  budget = types.SimpleNamespace(protocol=types.SimpleNamespace(budget=10_000))
+  cells = [
+    types.SimpleNamespace(
+      name="/".join(map(str, own)), trial=budget,
+      coordinates={"model": "m", **dict(zip(names, own, strict=True))},
+    )
+    for own in itertools.product(*(values[name] for name in names))
+  ]  # fmt: skip
+  for seed in range(20):
+    rng = np.random.default_rng(seed)
+    search = Pilots(cells, num_trials, names)
+    most, ended, spread = search.num_trials, {}, rng.choice([0.1, 0.7, 3.0])
+    while chosen := search(ended):
+      assert search.is_open or len(ended) + len(chosen) == search.num_trials
+      for name in chosen:
+        n = np.exp(rng.normal(8, spread, 2)).astype(int)
+        ended[name] = [
+          {"samples": int(own), "outcome": "reached" if own < 10_000 else "censored"}
+          for own in n
+        ]
+    assert not search.is_open
+    assert len(ended) == search.num_trials <= most
 
 
 def test_pilots_alone_where_no_more_are_asked_for():

@@ -66,7 +66,7 @@ def await_checkpoint(directory, process, number=0):
 
 @pytest.mark.faults
 def test_slices_of_a_run_come_to_what_it_is_at_once(tmp_path, cache, lasting):
-  """Each half as long again, so that one ends amid training however fast the machine."""
+  """Each half as long again: one ends amid training, a third of the run at least."""
   place, minutes, amid = tmp_path / "run", 0.02, 0
   while True:
     process = start(place, *LASTING, f"--max_minutes={minutes}", cache=cache)

@@ -71,6 +71,46 @@ class Wider(nn.Module):
     return nn.Dense(2 * self.width)(rows)
 
 
+class Turns(nn.Module):
+  """Gives complex numbers."""
+
+  width: int
+
+  def __call__(self, rows):
+    return rows * 1j
+
+
+class LeaksUpwards(nn.Module):
+  """Each token with the next one's, by the root of a weight that is zero at first."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    gate = self.param("gate", nn.initializers.zeros, (self.width,))
+    return rows.at[:, :-1].add(jnp.sqrt(gate) * rows[:, 1:])
+
+
+class Halves(nn.Module):
+  """Sums of bfloat16, with a mask among its parameters."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    init = nn.initializers.normal(dtype=jnp.bfloat16)
+    own = self.param("own", init, (self.width,), jnp.bfloat16)
+    mask = self.param("mask", lambda _: jnp.array(True))
+
+    def add(state, row):
+      state = state + own * row
+      return state, jnp.where(mask, state, row)
+
+    start = jnp.zeros((len(rows), self.width), jnp.bfloat16)
+    rows = jnp.moveaxis(rows, 1, 0).astype(jnp.bfloat16)
+    return jnp.moveaxis(jax.lax.scan(add, start, rows)[1], 0, 1)
+
+
 class Masked(nn.Module):
   """Wants a mask."""
 
@@ -118,9 +158,15 @@ class First(TokenTask):
   name = "first"
   vocabulary = 6
 
+  def __post_init__(self):
+    if self.length < 0:
+      raise ValueError("no such length")
+
   def draw(self, key, n):
     tokens = jax.random.randint(key, (n, self.length), 0, self.vocabulary)
     asked, labels = jnp.full((n, 1), self.length - 1), tokens[:, :1]
+    if self.wrong == "traced" and tokens[0, 0] > 2:
+      tokens = tokens + 1
     return {
       "nothing": Sequences(tokens, asked, labels),
       "tokens": Sequences(tokens + 1, asked, labels),
@@ -130,6 +176,20 @@ class First(TokenTask):
       "labels": Sequences(tokens, asked, labels + self.vocabulary),
       "silent": Sequences(tokens, asked, jnp.full_like(labels, -1)),
     }[self.wrong]
+
+
+@dataclasses.dataclass(frozen=True)
+class Everywhere(First):
+  """Asks for each token where it stands."""
+
+  name = "everywhere"
+
+  def draw(self, key, n):
+    sample = super().draw(key, n)
+    return sample._replace(labels=sample.tokens)
+
+  def encode(self, planted, sample):
+    return sample.tokens
 
 
 class Sums(nn.Module):
@@ -206,7 +266,8 @@ def run_of(*arguments, n_of):
   for name, cell in zip(series(records, ("length", "learning_rate")), cells, strict=True):
     n, bound = n_of(cell)
     own = {"mean": n, "low": n / 2, "high": 2 * n, "learning_rate": 1e-3}
-    own |= {"restricted": bound == "more than", "edge": bound == "at most"}
+    own |= {"restricted": bound in ("more than", "open")}
+    own |= {"edge": bound in ("at most", "open")}
     own |= {"at_most": bound == "first check"}
     best.append({"series": name, "length": cell.coordinates["length"], **own})
   summary = {"best": best, "levels": [{"value": 0.1}]}
@@ -220,7 +281,7 @@ def test_the_matrix_holds_each_mixer_against_attention():
     ("mqar", "attention"): (100.0, "first check"),
     ("k_hop", "delta"): (300.0, ""), ("k_hop", "attention"): (900.0, "more than"),
     ("k_hop", "gru"): (900.0, "more than"), ("mqar", "gru"): (400.0, ""),
-    ("dyck", "gru"): (150.0, ""),
+    ("dyck", "gru"): (150.0, "open"),
   }  # fmt: skip
   summary = run_of(
     "--tasks=dyck,mqar,k_hop", "--models=delta,attention,gru",
@@ -235,13 +296,17 @@ def test_the_matrix_holds_each_mixer_against_attention():
   assert over["mqar", "attention"] == (1.0, "")
   assert over["k_hop", "gru"] == (None, "")  # both are bounds of one kind
   assert over["mqar", "gru"] == (4.0, "more than")
+  assert over["dyck", "gru"] == (None, "")
   (axis, _) = pictures.draw(summary).axes
   assert {text.get_text() for text in axis.texts} == {
-    "200", "100", "> 300", "< 100", "300", "> 900", "400", "150",
+    "200", "100", "> 300", "< 100", "300", "> 900", "400", "<> 150",
   }  # fmt: skip
   shown = axis.images[0].get_array()
-  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 1  # gru on k_hop
-  assert len(matrix.table(summary)[0].rows) == 9
+  assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 2  # gru on k_hop and dyck
+  rows, words = matrix.table(summary)
+  assert len(rows.rows) == 9
+  assert "below 0.1" in words
+  assert "n over that of attention." in words
 
 
 OWN = ",".join(f"{__name__}:{own}" for own in ("Sums", "Silent", "Counts"))
@@ -260,7 +325,7 @@ def test_states_are_counted_with_and_without_caches():
 
 
 def test_n_is_drawn_against_a_tasks_difficulty():
-  n_of = {2: (100.0, ""), 4: (300.0, "more than")}
+  n_of = {2: (100.0, "at most"), 4: (300.0, "more than")}
   summary = run_of(
     "--tasks=mqar", "--models=delta,attention", "--num_pairs=2,4",
     n_of=lambda cell: n_of[cell.coordinates["num_pairs"]],
@@ -268,10 +333,17 @@ def test_n_is_drawn_against_a_tasks_difficulty():
   tasks = {cell["task"] for cell in summary["matrix"]}
   assert tasks == {"mqar, num_pairs=2", "mqar, num_pairs=4"}
   assert {cell["model"] for cell in summary["matrix"]} == {"delta", "attention"}
-  (axis,) = pictures.draw(summary).axes
+  figure = pictures.draw(summary)
+  (axis,) = figure.axes
   assert axis.get_xlabel() == "num pairs"
   arrows = [line.get_ydata() for line in axis.lines if "arrow" in str(line.get_marker())]
-  assert sorted(n for own in arrows for n in own) == [300, 300]
+  assert sorted(n for own in arrows for n in own) == [50, 50, 300, 300]
+  low, high = axis.get_ylim()
+  assert low < 50 / 1.2  # room for arrows
+  assert high > 300 * 1.2
+  (legend,) = figure.legends
+  names = [text.get_text() for text in legend.get_texts()]
+  assert names == ["delta", "attention", "more than", "at most"]
 
 
 def test_n_is_drawn_against_the_size_of_states():
@@ -405,8 +477,10 @@ def test_of_one_rate_there_is_one():
 @pytest.mark.parametrize(
   ("name", "says"),
   [
-    ("LeaksLater", "causal mixer: of this one output 0 depends on input 1"),
-    ("Wider", r"a mixer of \(2, 8, 64\) to the same shape \(it gave \(2, 8, 128\)\)"),
+    ("LeaksLater", "output 0 depends on input 1, once its weights have moved"),
+    ("LeaksUpwards", "output 0 depends on input 1, once its weights have become larger"),
+    ("Wider", r"real numbers \(2, 8, 64\) .*mixer_0 gave float32 \(2, 8, 128\)"),
+    ("Turns", r"real numbers \(2, 8, 64\) .*mixer_0 gave complex64 \(2, 8, 64\)"),
     ("Masked", "raised: TypeError: .*missing 1 required positional argument: 'mask'"),
     ("Drops", "draws no random numbers where it is evaluated"),
     ("Averages", "parameters only .*batch_stats"),
@@ -420,6 +494,14 @@ def test_a_mixer_that_is_none_is_refused_by_name(name, says):
     cells_of("--tasks=induction_heads", f"--models={__name__}:{name}")
 
 
+def test_a_mixer_of_other_types_is_taken():
+  assert cells_of("--tasks=induction_heads", f"--models={__name__}:Halves")
+
+
+def test_a_task_may_ask_everywhere():
+  assert cells_of(f"--tasks={__name__}:Everywhere", "--models=min_gru")
+
+
 @pytest.mark.parametrize(
   ("fields", "says"),
   [
@@ -429,8 +511,10 @@ def test_a_mixer_that_is_none_is_refused_by_name(name, says):
     ("wrong=shapes", r"integer asked of shape \(100, 1\) \(these .* \(100,\)\)"),
     ("wrong=labels", r"a task with labels from -1 to 5 \(these: 6 to 11\)"),
     ("wrong=silent", "asks for something .all labels are -1"),
-    ("wrong=else", "drawing from it raised: KeyError: 'else'"),
-    ("num_answers=1", "best constant answer is wrong at times, not at 0 of them"),
+    ("wrong=else", "it raised: KeyError: 'else'"),
+    ("wrong=traced", "it raised: TracerBoolConversionError"),
+    ("num_answers=1", "a best_constant_error above 0, not 0.*num_answers"),
+    ("length=-1", "it raised: ValueError: no such length"),
   ],
 )
 def test_a_task_that_is_none_is_refused_by_name(fields, says):

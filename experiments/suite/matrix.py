@@ -17,11 +17,11 @@ from .parts import mixers_of
 
 # What others are held against, where it is there; else the first mixer.
 REFERENCE = "attention"
-SIGNS = {"more than": "> ", "at most": "< ", "": ""}
+SIGNS = {"more than": "> ", "at most": "< ", "open": "<> ", "": ""}
 # Coordinates that name a cell already, of which the best is chosen, or that tell none
 # apart.
 _NAMED = ("task", "model", "learning_rate", *BUDGETS)
-_OTHER_WAY = {"more than": "at most", "at most": "more than", "": ""}
+_OTHER_WAY = {"more than": "at most", "at most": "more than", "open": "open", "": ""}
 
 
 def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
@@ -37,9 +37,9 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     numbers that the model carries from token to token, and `memory`, without the caches
     of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
     ("more than" where the budget of some trials ended, "at most" where the rate is at an
-    edge or all trials reached at the first check); `rate`; `over`, n over the
-    reference's, and `over_bound`, as n has it, from the bounds of both, None where
-    nothing is known; `reference`, whose it is.
+    edge or all trials reached at the first check, "open" for both); `rate`; `over`, n
+    over the reference's, and `over_bound`, as n has it, from the bounds of both, None
+    where nothing is known; `reference`, whose it is.
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
@@ -53,7 +53,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   for best in found["best"]:
     coordinates, own = of[best["series"], best["length"]]
     fewer = best["edge"] or best["at_most"]
-    bound = "more than" if best["restricted"] else "at most" if fewer else ""
+    bound = ("", "at most", "more than", "open")[2 * best["restricted"] + fewer]
     cells.append(
       {
         **labels(coordinates, own.trial.task, every),
@@ -80,7 +80,7 @@ def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | Non
   if own is other:
     return 1.0, ""
   bounds = {own["bound"], _OTHER_WAY[other["bound"]]} - {""}
-  if len(bounds) > 1:
+  if len(bounds) > 1 or "open" in bounds:
     return None, ""
   return own["n"] / other["n"], bounds.pop() if bounds else ""
 
@@ -146,11 +146,11 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
   threshold = summary["levels"][0]["value"]
   return [
     found,
-    "State: numbers that a mixer carries from token to token, and those without the "
+    "State: numbers that all layers carry from token to token, and those without the "
     "caches of short convolutions. n: sequences until the error rate is below "
     f"{threshold:g}, on average over trials at the best rate, with its 95% interval. "
     "< : at most, since the best rate is the least or the largest that was tried, or all "
     "trials were below at the first check. > : more than, since some trials spent their "
-    f"budget. The reference is {reference}; where bounds say nothing of n over its n, "
-    "that is empty.",
+    "budget. <> : both, so that n may be less or more. The last column has n over that "
+    f"of {reference}. It is empty where the bounds leave it open.",
   ]

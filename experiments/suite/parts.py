@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any, get_args
 
 import jax
-import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, one_line, require
@@ -20,7 +21,10 @@ from sepfx.training.checks import check_model
 # Sequences of a task of somebody's own that are looked at.
 _DRAWN = 100
 # What tasks of tokens have: see `sepfx.tasks.tokens.TokenTask`.
-_OF_TASKS = ("name", "length", "vocabulary", "objective", "init", "sample", "encode")
+_OF_TASKS = (
+  "name", "length", "vocabulary", "objective", "init", "sample", "encode",
+  "best_constant_error", "check_draw",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +71,16 @@ def named(text: str) -> Any:
   takes = f"{', '.join(TASKS)} or package.module:factory"
   if known is None:
     factory = specifications.imported(specification.name, "task", takes)
-    made = factory(**specifications.typed(specification, factory, "task"))
+    require(callable(factory), "task", text, takes)
+    try:
+      made = factory(**specifications.typed(specification, factory, "task"))
+      has = all(hasattr(made, name) for name in _OF_TASKS)
+    except InvalidSetting:
+      raise
+    except Exception as error:  # a factory of somebody's own may raise anything
+      raise InvalidSetting("task", text, f"{takes} ({_said(error)})") from error
     takes = f"a task of tokens, which has {', '.join(_OF_TASKS)}"
-    require({*_OF_TASKS} <= {*dir(made)}, "task", text, takes)
+    require(has, "task", text, takes)
     return made
   fields = specifications.typed(specification, type(known), "task")
   try:
@@ -118,36 +129,43 @@ def check(chosen: Chosen) -> None:
       _check_mixers(name, width, length)
 
 
+def _said(error: Exception) -> str:
+  return f"it raised: {type(error).__name__}: {one_line(error)}"
+
+
 def _check_task(task: Any, text: str) -> None:
   """Refuses one of somebody's own whose sequences are none, by drawing some."""
+
+  @jax.jit
+  def draw(key: PRNGKeyArray) -> tuple[Any, Any, Any]:
+    planted = task.init(key)
+    sample = task.sample(key, planted, _DRAWN)
+    encoded = task.encode(planted, sample)
+    tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
+    return tokens, asked, sample.labels
+
   try:
-    n, N, V = _DRAWN, task.length, task.vocabulary
-    planted = task.init(jax.random.key(0))
-    sample = task.sample(jax.random.key(1), planted, n)
-    tokens, asked = task.encode(planted, sample)
-    drawn = {"tokens": tokens, "asked": asked, "labels": sample.labels}
-    best = task.best_constant_error()
+    N, V, best = task.length, task.vocabulary, task.best_constant_error()
+    tokens, asked, labels = map(np.asarray, draw(jax.random.key(0)))
   except Exception as error:
     takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
-    takes += f"(drawing from it raised: {type(error).__name__}: {one_line(error)})"
-    raise InvalidSetting("task", text, takes) from error
-  M = asked.shape[1] if asked.ndim == 2 else 1
-  ends = {"tokens": (N, 0, V), "asked": (M, 0, N), "labels": (M, -1, V)}
-  for name, (width, first, end) in ends.items():
-    own = drawn[name]
-    takes = f"a task with integer {name} of shape {(n, width)} (these are {own.dtype} of "
-    takes += f"shape {own.shape})"
-    proper = jnp.issubdtype(own.dtype, jnp.integer) and own.shape == (n, width)
+    raise InvalidSetting("task", text, f"{takes}({_said(error)})") from error
+  if asked.ndim == 0:  # None: all positions are
+    asked = np.broadcast_to(np.arange(N), (_DRAWN, N))
+  M = asked.shape[-1] if asked.ndim == 2 else 1
+  drawn = {"tokens": (tokens, N, 0, V), "asked": (asked, M, 0, N)}
+  for name, (own, width, first, end) in {**drawn, "labels": (labels, M, -1, V)}.items():
+    takes = f"a task with integer {name} of shape {(_DRAWN, width)} (these are "
+    takes += f"{own.dtype} of shape {own.shape})"
+    proper = np.issubdtype(own.dtype, np.integer) and own.shape == (_DRAWN, width)
     require(proper, "task", text, takes)
-    low, high = int(own.min()), int(own.max())
-    takes = f"a task with {name} from {first} to {end - 1} (these: {low} to {high})"
-    require(first <= low and high < end, "task", text, takes)
-  asks = bool(jnp.any(drawn["labels"] >= 0))
+    takes = f"a task with {name} from {first} to {end - 1} (these: {own.min()} to "
+    takes += f"{own.max()})"
+    require(bool(first <= own.min() and own.max() < end), "task", text, takes)
+  asks = bool(np.any(labels >= 0))
   require(asks, "task", text, "a task that asks for something (all labels are -1)")
-  takes = (
-    f"a task whose best constant answer is wrong at times, not at {best:g} of them: "
-  )
-  takes += "num_answers are the tokens among which answers are"
+  takes = f"a task with a best_constant_error above 0, not {best:g}: where it is 1 - 1 / "
+  takes += "num_answers, these are the tokens among which answers are"
   require(best > 0, "task", text, takes)
 
 
@@ -164,7 +182,9 @@ def _check_mixers(name: str, width: int, length: int) -> None:
   except InvalidSetting as error:
     own = error.setting == "mixers"
     raise InvalidSetting("model" if own else error.setting, name, error.takes) from error
-  except Exception as error:  # a mixer of somebody's own may raise anything
+  except Exception as error:
+    if {*mixers} <= {*MIXERS}:
+      raise
+    # A mixer of somebody's own may raise anything.
     takes = "mixers, flax.linen modules with a field width of [n N width] -> [n N width] "
-    takes += f"(it raised: {type(error).__name__}: {one_line(error)})"
-    raise InvalidSetting("model", name, takes) from error
+    raise InvalidSetting("model", name, f"{takes}({_said(error)})") from error

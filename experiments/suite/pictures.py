@@ -130,7 +130,7 @@ def _lines(
       "mixer": matrix.base(cell["model"]),
       "place": place,
       "mean": cell["n"],
-      "restricted": cell["bound"] == "more than",
+      "restricted": cell["bound"] in ("more than", "open"),
       "at_most": False,
     }
     for cell, place in zip(summary["matrix"], places, strict=True)
@@ -141,9 +141,9 @@ def _lines(
     shift = aside(every, True, k - (len(styles) - 1) / 2)
     line = sorted((c for c in own if c[of] == name), key=lambda cell: cell["place"])
     line_with_intervals(figure, axis, line, "place", shift, style)
-    edge = [cell for cell in line if cell["bound"] == "at most"]
-    ends = [c["n"] if c["low"] is None else c["low"] for c in edge]
-    x = shift([cell["place"] for cell in edge])
+    fewer = [cell for cell in line if cell["bound"] in ("at most", "open")]
+    ends = [c["n"] if c["low"] is None else c["low"] for c in fewer]
+    x = shift([cell["place"] for cell in fewer])
     draw_arrows(figure, axis, x, ends, AT_MOST, style["color"], points=-18)
   axis.set(xscale="log", yscale="log", xlabel=label, ylabel="sequences n")
   leave_room(axis)
@@ -154,7 +154,9 @@ def _lines(
   axis.set_title(f"{task}: {_title(summary)}")
   handles = [handle_of(name, **style) for name, style in styles.items()]
   bounds = {cell["bound"] for cell in own}
-  handles += [handle_of(word, **_BOUNDS[word]) for word in _BOUNDS if word in bounds]
+  handles += [
+    handle_of(word, **arrow) for word, arrow in _BOUNDS.items() if {word, "open"} & bounds
+  ]
   legend_below(figure, handles)
   return figure
 

@@ -167,6 +167,7 @@ class Missing:
       again = len(plan.again)
       number = again + (search.num_trials if search else len(plan.names))
       progress = Progress(number, self._request.cells, options.console)
+      progress.expects(number, at_most=bool(search and search.is_open))
       while_running.enter_context(progress)
       watchers += [files, progress, *self._watchers, *options.watchers]
       if search is None:

@@ -158,7 +158,8 @@ class _Piloted:
     self._chosen: list[tuple[int, int]] = []  # cell and index of each pilot trial
     self.is_open = True
     several = len({_size(setting) for setting in self._settings}) > 1
-    most = MOST_PILOTS // min(PILOTS, num_trials) if several else len(cells)
+    # At most so many settings have a pilot trial, and each of these may have all trials.
+    most = MOST_PILOTS if several else len(cells)
     self.num_trials = num_trials * min(most, len(cells))
 
   def __call__(self, ended: Mapping[str, Rows]) -> list[str]:

@@ -4,9 +4,9 @@ Each is a `flax.linen` module that can be used alone. `MIXERS` has their names, 
 `Backbone` is what they are usually in.
 """
 
+from sepfx.models.building.causality import check_causal
 from sepfx.models.mixers.attention import Attention
 from sepfx.models.mixers.backbone import Backbone
-from sepfx.models.mixers.causality import check_causal
 from sepfx.models.mixers.convolution import BaseConvolution, Hyena
 from sepfx.models.mixers.delta import DeltaNet, GatedDeltaNet
 from sepfx.models.mixers.linear import (

@@ -6,6 +6,7 @@ import inspect
 from typing import Any, Literal, get_args
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
@@ -93,9 +94,11 @@ class Backbone(Network):
         )
         mixed = short(mixed)
       own = self._mixer(k)(mixed)
-      shape = getattr(own, "shape", type(own).__name__)
-      takes = f"a mixer of {mixed.shape} to the same shape (it gave {shape})"
-      require(shape == mixed.shape, "mixers", self.mixers, takes)
+      array = isinstance(own, jax.Array)
+      gave = f"{own.dtype} {own.shape}" if array else type(own).__name__
+      takes = f"mixers of real numbers {mixed.shape} to such (mixer_{k} gave {gave})"
+      real = array and jnp.issubdtype(own.dtype, jnp.floating)
+      require(real and own.shape == mixed.shape, "mixers", self.mixers, takes)
       rows = rows + own if self.residual else own
       if hidden:
         wide = self.linear(self.width, hidden, name=f"widen_{k}")
