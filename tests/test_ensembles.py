@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_named(monkeypatch, when, error):
       raise error
 
   monkeypatch.setattr(compiling, "Lanes", Full)
-  message = r"out of memory: m length=3 with 1 lane per device \(.*3 GiB\)"
+  message = r"out of memory: qstr: m length=3 with 1 lane per device \(.*3 GiB\)"
   with pytest.raises(OutOfMemory, match=message):
     results(cell_of(small.Linear(), "m"), num_trials=2, lanes=1)
 
