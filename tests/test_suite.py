@@ -167,6 +167,7 @@ class First(TokenTask):
     asked, labels = jnp.full((n, 1), self.length - 1), tokens[:, :1]
     if self.wrong == "traced" and tokens[0, 0] > 2:
       tokens = tokens + 1
+    numbers = jnp.asarray(np.random.default_rng().integers(6, size=(n, self.length)))
     return {
       "nothing": Sequences(tokens, asked, labels),
       "tokens": Sequences(tokens + 1, asked, labels),
@@ -175,6 +176,7 @@ class First(TokenTask):
       "shapes": Sequences(tokens, asked[:, 0], labels[:, 0]),
       "labels": Sequences(tokens, asked, labels + self.vocabulary),
       "silent": Sequences(tokens, asked, jnp.full_like(labels, -1)),
+      "numbers": Sequences(numbers, asked, numbers[:, :1]),
     }[self.wrong]
 
 
@@ -253,13 +255,13 @@ def test_bad_settings_are_refused(argument, what):
     cells_of("--tasks=word_problem_Z2", "--models=delta", argument)
 
 
-def run_of(*arguments, n_of):
-  """A run and its summary: n of each cell, and how it is bounded."""
+def run_of(*arguments, n_of, outcome_of=lambda _: "reached"):
+  """A run and its summary: n of each cell, how it is bounded, and how its trial ended."""
   cells = cells_of("--learning_rates=1e-3", *arguments)
   names = tuple(cells[0].coordinates)
   kinds = {name: type(value) for name, value in cells[0].coordinates.items()}
   kinds |= {"trial": int, "threshold": float, "samples": int, "outcome": str}
-  rows = [(*cell.coordinates.values(), 0, 0.1, 64, "reached") for cell in cells]
+  rows = [(*cell.coordinates.values(), 0, 0.1, 64, outcome_of(cell)) for cell in cells]
   records = Records(table(rows, kinds), names, {})
   run = Run(records, {cell.name: cell for cell in cells}, None, "length")
   best = []
@@ -307,6 +309,23 @@ def test_the_matrix_holds_each_mixer_against_attention():
   assert len(rows.rows) == 9
   assert "below 0.1" in words
   assert "n over that of attention." in words
+
+
+def test_the_table_says_where_all_trials_diverged():
+  def outcome(cell):
+    lost = cell.coordinates["learning_rate"] > 1e-3
+    return "diverged" if lost or cell.coordinates["model"] == "gru" else "reached"
+
+  summary = run_of(
+    "--tasks=dyck", "--models=delta,gru", "--learning_rates=1e-3,1e-2",
+    n_of=lambda _: (100.0, ""), outcome_of=outcome,
+  )  # fmt: skip
+  counts = {c["model"]: (c["diverged"], c["trials"]) for c in summary["matrix"]}
+  assert counts == {"delta": (1, 2), "gru": (2, 2)}
+  rows, _ = matrix.table(summary)
+  _, models, *_, rates, _ = (list(column.cells) for column in rows.columns)
+  said = set(zip(models, rates, strict=True))
+  assert said == {("delta", "0.001"), ("gru", "0.001, all diverged")}
 
 
 OWN = ",".join(f"{__name__}:{own}" for own in ("Sums", "Silent", "Counts"))
@@ -511,6 +530,7 @@ def test_a_task_may_ask_everywhere():
     ("wrong=shapes", r"integer asked of shape \(100, 1\) \(these .* \(100,\)\)"),
     ("wrong=labels", r"a task with labels from -1 to 5 \(these: 6 to 11\)"),
     ("wrong=silent", "asks for something .all labels are -1"),
+    ("wrong=numbers", "a task that draws with its key.*one sample"),
     ("wrong=else", "it raised: KeyError: 'else'"),
     ("wrong=traced", "it raised: TracerBoolConversionError"),
     ("num_answers=1", "a best_constant_error above 0, not 0.*num_answers"),

@@ -39,19 +39,23 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     ("more than" where the budget of some trials ended, "at most" where the rate is at an
     edge or all trials reached at the first check, "open" for both); `rate`; `over`, n
     over the reference's, and `over_bound`, as n has it, from the bounds of both, None
-    where nothing is known; `reference`, whose it is.
+    where nothing is known; `reference`, whose it is. `trials` at all rates, and how many
+    of these `diverged`.
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
   of: dict[tuple[str, int], tuple[dict[str, Any], Cell]] = {}
+  outcomes: dict[tuple[str, int], list[str]] = {}
   for name, row in zip(names.tolist(), records.table, strict=True):
     coordinates = {column: row[column].item() for column in records.coordinates}
     place = name, coordinates["length"]
     of[place] = coordinates, run.cells[records.cell_of(row)]
+    outcomes.setdefault(place, []).append(row["outcome"])
   every = [coordinates for coordinates, _ in of.values()]
   cells: list[dict[str, Any]] = []
   for best in found["best"]:
-    coordinates, own = of[best["series"], best["length"]]
+    place = best["series"], best["length"]
+    (coordinates, own), ends = of[place], outcomes[place]
     fewer = best["edge"] or best["at_most"]
     bound = ("", "at most", "more than", "open")[2 * best["restricted"] + fewer]
     cells.append(
@@ -63,6 +67,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
         "high": best["high"],
         "bound": bound,
         "rate": best["learning_rate"],
+        "trials": len(ends),
+        "diverged": ends.count("diverged"),
       }
     )
   models = list(dict.fromkeys(cell["model"] for cell in cells))
@@ -137,6 +143,7 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     if cell["low"] is not None:
       n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
     rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
+    rate += ", all diverged" if cell["diverged"] == cell["trials"] else ""
     known = cell["over"] is not None
     over = f"{SIGNS[cell['over_bound']]}{cell['over']:.2g}" if known else ""
     sizes = (cell["state"], cell["memory"])

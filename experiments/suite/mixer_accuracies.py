@@ -28,7 +28,8 @@ from sepfx.studies.settings import setting
 from sepfx.training import ERM, Trial
 
 from . import matrix, pictures
-from .parts import Mixed, backbone, check, named
+from .checks import check
+from .parts import Mixed, backbone, named
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,21 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args
 
-import jax
-import numpy as np
-from jaxtyping import PRNGKeyArray
-
 from sepfx import specifications
 from sepfx.errors import InvalidSetting, one_line, require
-from sepfx.models.mixers import MIXERS, Backbone, check_causal, taking_turns
+from sepfx.models.mixers import MIXERS, Backbone, taking_turns
 from sepfx.models.mixers.backbone import Norm, Positions
 from sepfx.studies.parts import made_from
-from sepfx.studies.settings import Chosen, Common, setting
+from sepfx.studies.settings import Common, setting
 from sepfx.tasks.tokens import TASKS
-from sepfx.training.checks import check_model
 
-# Sequences of a task of somebody's own that are looked at.
-_DRAWN = 100
 # What tasks of tokens have: see `sepfx.tasks.tokens.TokenTask`.
 _OF_TASKS = (
   "name", "length", "vocabulary", "objective", "init", "sample", "encode",
@@ -78,7 +71,7 @@ def named(text: str) -> Any:
     except InvalidSetting:
       raise
     except Exception as error:  # a factory of somebody's own may raise anything
-      raise InvalidSetting("task", text, f"{takes} ({_said(error)})") from error
+      raise InvalidSetting("task", text, f"{takes} ({said(error)})") from error
     takes = f"a task of tokens, which has {', '.join(_OF_TASKS)}"
     require(has, "task", text, takes)
     return made
@@ -113,78 +106,6 @@ def backbone(settings: Mixed, task: Any) -> Backbone:
   )
 
 
-def check(chosen: Chosen) -> None:
-  """Refuses what is no mixer, one of somebody's own that sees the future, and one task
-  twice."""
-  tasks = [named(text) for text in chosen.values["task"]]
-  names = [task.name for task in tasks]
-  takes = "tasks of different names: difficulties are an axis, as in --num_pairs=4,8"
-  require(len(set(names)) == len(names), "task", ",".join(chosen.values["task"]), takes)
-  for task, text in zip(tasks, chosen.values["task"], strict=True):
-    if type(task) not in {type(known) for known in TASKS.values()}:
-      _check_task(task, text)
-  length = min(8, *(task.length for task in tasks))
-  for name in chosen.values["model"]:
-    for width in chosen.values["width"]:
-      _check_mixers(name, width, length)
-
-
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+  """What somebody's own code raised, in one line."""
   return f"it raised: {type(error).__name__}: {one_line(error)}"
-
-
-def _check_task(task: Any, text: str) -> None:
-  """Refuses one of somebody's own whose sequences are none, by drawing some."""
-
-  @jax.jit
-  def draw(key: PRNGKeyArray) -> tuple[Any, Any, Any]:
-    planted = task.init(key)
-    sample = task.sample(key, planted, _DRAWN)
-    encoded = task.encode(planted, sample)
-    tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
-    return tokens, asked, sample.labels
-
-  try:
-    N, V, best = task.length, task.vocabulary, task.best_constant_error()
-    tokens, asked, labels = map(np.asarray, draw(jax.random.key(0)))
-  except Exception as error:
-    takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
-    raise InvalidSetting("task", text, f"{takes}({_said(error)})") from error
-  if asked.ndim == 0:  # None: all positions are
-    asked = np.broadcast_to(np.arange(N), (_DRAWN, N))
-  M = asked.shape[-1] if asked.ndim == 2 else 1
-  drawn = {"tokens": (tokens, N, 0, V), "asked": (asked, M, 0, N)}
-  for name, (own, width, first, end) in {**drawn, "labels": (labels, M, -1, V)}.items():
-    takes = f"a task with integer {name} of shape {(_DRAWN, width)} (these are "
-    takes += f"{own.dtype} of shape {own.shape})"
-    proper = np.issubdtype(own.dtype, np.integer) and own.shape == (_DRAWN, width)
-    require(proper, "task", text, takes)
-    takes = f"a task with {name} from {first} to {end - 1} (these: {own.min()} to "
-    takes += f"{own.max()})"
-    require(bool(first <= own.min() and own.max() < end), "task", text, takes)
-  asks = bool(np.any(labels >= 0))
-  require(asks, "task", text, "a task that asks for something (all labels are -1)")
-  takes = f"a task with a best_constant_error above 0, not {best:g}: where it is 1 - 1 / "
-  takes += "num_answers, these are the tokens among which answers are"
-  require(best > 0, "task", text, takes)
-
-
-def _check_mixers(name: str, width: int, length: int) -> None:
-  mixers = mixers_of(name)
-  rows = jax.random.normal(jax.random.key(0), (2, length, width))
-  try:
-    model = Backbone(name, num_layers=len(mixers), width=width, mlp_width=0)
-    jax.eval_shape(model.init, jax.random.key(0), rows)
-    model.state_size(length)
-    if not {*mixers} <= {*MIXERS}:
-      check_model(model, name, rows, rows.shape[:2])
-      check_causal(model, rows, name)
-  except InvalidSetting as error:
-    own = error.setting == "mixers"
-    raise InvalidSetting("model" if own else error.setting, name, error.takes) from error
-  except Exception as error:
-    if {*mixers} <= {*MIXERS}:
-      raise
-    # A mixer of somebody's own may raise anything.
-    takes = "mixers, flax.linen modules with a field width of [n N width] -> [n N width] "
-    raise InvalidSetting("model", name, f"{takes}({_said(error)})") from error

@@ -24,7 +24,8 @@ from sepfx.studies.settings import setting
 from sepfx.training import Online, Trial
 
 from . import matrix, pictures
-from .parts import Mixed, backbone, check, named
+from .checks import check
+from .parts import Mixed, backbone, named
 
 
 @dataclasses.dataclass(frozen=True)
