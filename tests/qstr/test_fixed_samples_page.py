@@ -46,33 +46,45 @@ def test_growth_is_what_the_rows_say():
 
 
 @pytest.mark.parametrize(
-  ("name", "setting", "successes"),
+  ("name", "setting", "trials", "successes"),
   [
-    ("choice_transformer_100", (100, 3e-2, 1.0), 10),
-    ("choice_transformer_100", (100, 3e-2, 0.1), 9),
-    ("choice_transformer_100", (100, 3e-2, 0.01), 6),
-    ("choice_transformer_79", (79, 3e-2, 0.3), 7),
-    ("choice_transformer_79", (79, 3e-2, 1.0), 4),
-    ("choice_transformer_79", (79, 3e-2, 3.0), 0),
-    ("choice_ffn", (1000, 3e-3, 3.0), 8),
-    ("choice_ffn", (1000, 1e-3, 3.0), 5),
-    ("choice_ffn_8_7943", (7943, 3e-3, 1.0), 2),
-    ("choice_ffn_8_7943", (7943, 3e-3, 0.3), 1),
-    ("choice_ffn_794", (794, 1e-2, 3.0), 2),
-    ("choice_ffn_794", (794, 3e-3, 3.0), 1),
-    ("choice_relu_1259", (1259, 1e-2, 1.0), 7),
-    ("choice_relu_1259", (1259, 1e-2, 0.1), 5),
-    ("choice_relu_1259", (1259, 3e-3, 1.0), 0),
-    ("choice_relu_1259", (1259, 3e-3, 0.1), 0),
-    ("choice_relu_1000", (1000, 1e-2, 1.0), 3),
-    ("choice_relu_1000", (1000, 1e-2, 3.0), 0),
-    ("choice_relu_1000", (1000, 3e-2, 1.0), 2),
-    ("choice_relu_1000", (1000, 3e-2, 3.0), 0),
+    ("choice_transformer_100", (100, 3e-2, 1.0), 10, 10),
+    ("choice_transformer_100", (100, 3e-2, 0.1), 10, 9),
+    ("choice_transformer_100", (100, 3e-2, 0.01), 10, 6),
+    ("choice_transformer_79", (79, 3e-2, 0.3), 10, 7),
+    ("choice_transformer_79", (79, 3e-2, 1.0), 10, 4),
+    ("choice_transformer_79", (79, 3e-2, 3.0), 10, 0),
+    ("choice_ffn", (1000, 3e-3, 3.0), 10, 8),
+    ("choice_ffn", (1000, 1e-3, 3.0), 10, 5),
+    ("choice_ffn_8_7943", (7943, 3e-3, 1.0), 10, 2),
+    ("choice_ffn_8_7943", (7943, 3e-3, 0.3), 10, 1),
+    ("choice_ffn_794", (794, 1e-2, 3.0), 10, 2),
+    ("choice_ffn_794", (794, 3e-3, 3.0), 10, 1),
+    ("choice_relu_631", (631, 3e-4, 0.1), 4, 0),
+    ("choice_relu_631", (631, 3e-4, 1.0), 4, 0),
+    ("choice_relu_631", (631, 1e-3, 0.1), 4, 0),
+    ("choice_relu_631", (631, 1e-3, 1.0), 4, 0),
+    ("choice_relu_631", (631, 3e-3, 0.1), 4, 0),
+    ("choice_relu_631", (631, 3e-3, 1.0), 4, 0),
+    ("choice_relu_2512", (2512, 3e-3, 0.1), 2, 2),
+    ("choice_relu_2512", (2512, 3e-3, 1.0), 2, 2),
+    ("choice_relu_2512", (2512, 1e-3, 0.1), 2, 1),
+    ("choice_relu_2512", (2512, 1e-3, 1.0), 2, 1),
+    ("choice_relu_2512", (2512, 3e-4, 0.1), 2, 0),
+    ("choice_relu_2512", (2512, 3e-4, 1.0), 2, 0),
+    ("choice_relu_1259", (1259, 1e-2, 1.0), 10, 7),
+    ("choice_relu_1259", (1259, 1e-2, 0.1), 10, 5),
+    ("choice_relu_1259", (1259, 3e-3, 1.0), 10, 0),
+    ("choice_relu_1259", (1259, 3e-3, 0.1), 10, 0),
+    ("choice_relu_1000", (1000, 1e-2, 1.0), 10, 3),
+    ("choice_relu_1000", (1000, 1e-2, 3.0), 10, 0),
+    ("choice_relu_1000", (1000, 3e-2, 1.0), 10, 2),
+    ("choice_relu_1000", (1000, 3e-2, 3.0), 10, 0),
   ],
 )
-def test_choices_are_what_the_rows_say(name, setting, successes):
+def test_choices_are_what_the_rows_say(name, setting, trials, successes):
   own = records.rows_of(ROWS / f"{name}.csv").table
   at = [tuple(r) == setting for r in own[["sample_size", "learning_rate",
                                           "weight_decay"]].tolist()]  # fmt: skip
-  assert len(own[at]) == 10
+  assert len(own[at]) == trials
   assert (own[at]["outcome"] == "reached").sum() == successes

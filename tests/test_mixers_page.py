@@ -1,0 +1,61 @@
+"""The tables of docs/gallery/mixers.md, made again from the rows that the study ships."""
+
+import functools
+
+import pytest
+
+from docs.paper.records import GALLERY, RESULTS, commands
+from experiments.suite import matrix
+from experiments.suite.study import STUDY
+from sepfx.studies import beside
+from sepfx.studies.study import Run
+
+PAGE = GALLERY / "mixers.md"
+RECORDED = STUDY.recorded["published:suite"]
+
+
+@functools.cache
+def recomputed():
+  paths = STUDY.runs_at("published:suite")
+  parts = [beside.read(path, STUDY.settings, STUDY.cells) for path in paths]
+  records, cells = beside.together(parts)
+  return STUDY.summarise(Run(records, cells, parts[0].chosen, "length"))
+
+
+def lines_of(task):
+  """Rows of a task's table, the least n first."""
+  own = [cell for cell in recomputed()["matrix"] if cell["task"] == task]
+  own.sort(key=lambda cell: (cell["rate"] is None, cell["n"]))
+  found = []
+  for cell in own:
+    n = matrix.text_of(cell)
+    if cell["low"] is not None:
+      n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
+    over = cell["over"]
+    over = "" if over is None else f"{matrix.SIGNS[cell['over_bound']]}{over:.2g}"
+    rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
+    found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} | {rate} |")
+  return [line.replace("|  |", "| |") for line in found]
+
+
+def tasks():
+  return sorted(path.name for path in RECORDED.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", tasks())
+def test_tables_are_what_the_rows_say(task):
+  text = PAGE.read_text().splitlines()
+  lines = lines_of(task)
+  first = text.index(lines[0])
+  assert text[first : first + len(lines)] == lines
+
+
+def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():
+  assert set(commands("mixers.md")) == {*tasks()}
+  assert (RESULTS / "mixers/figure.png").stat().st_size > 0
+
+
+def test_what_ships_is_small():
+  sizes = [path.stat().st_size for path in RECORDED.rglob("*") if path.is_file()]
+  assert sum(sizes) < 3e6
