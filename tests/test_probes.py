@@ -11,7 +11,9 @@ import sepfx
 from sepfx import probes
 from sepfx.errors import InvalidSetting
 from sepfx.models import FeedForward, OnBits
+from sepfx.models.mixers import Backbone
 from sepfx.tasks import QSTR, SparseBoolean, shared
+from sepfx.tasks.tokens import MQAR, Memorisation
 from tests import small
 
 FFN = FeedForward((7, 5))
@@ -139,6 +141,56 @@ def test_lengths_that_a_risk_cannot_be_measured_at():
     trial = small.PROTOCOL.trial(task, task, model)
     with pytest.raises(InvalidSetting, match=message):
       probes.combined(f"risk:length={length}", [trial])
+
+
+@pytest.mark.slow
+def test_risk_at_another_difficulty():
+  task = MQAR(length=16, num_pairs=1, vocabulary=20)
+  model = Backbone("min_gru", vocabulary=20, width=8)
+  trial = sepfx.Online(thresholds=(0.1,), num_test=50).trial(task, task, model)
+  params, world, key = ended(trial)
+  probe = probes.build("risk:num_pairs=3:num_samples=200")
+  found = probe(trial, params, world, key)
+  _, sample_key = jax.random.split(key)
+  tokens, asked, labels = dataclasses.replace(task, num_pairs=3).draw(sample_key, 200)
+  assert asked.shape == (200, 3)
+  logits = model.apply({"params": params}, (tokens, asked))
+  wrong = np.mean(np.argmax(logits, axis=-1) != labels)
+  assert wrong > 0.5
+  np.testing.assert_allclose(found["risk_num_pairs_3"], wrong, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_risk_at_another_difficulty_has_what_is_planted():
+  task = Memorisation(length=8, vocabulary=16)
+  model = Backbone("min_gru", vocabulary=16, width=8)
+  trial = sepfx.Online(thresholds=(0.1,), num_test=50).trial(task, task, model)
+  params, world, key = ended(trial)
+  found = probes.risk(length=12, num_samples=200)(trial, params, world, key)
+  _, sample_key = jax.random.split(key)
+  longer = dataclasses.replace(task, length=12)
+  sample = longer.sample(sample_key, world.planted, 200)
+  tokens, asked = longer.encode(world.planted, sample)
+  logits = model.apply({"params": params}, (tokens, asked))
+  wrong = np.mean(np.argmax(logits, axis=-1) != sample.labels)
+  np.testing.assert_allclose(found["risk_length_12"], wrong, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("fields", "says"),
+  [
+    ("vocabulary=24", "got 'risk_vocabulary_24 of .*takes a task with the vocabulary of"),
+    ("num_pairs=5", "got 'risk:num_pairs=5', takes an integer from 1 to 4"),
+    ("num_pairs=few", "got 'risk:num_pairs=few', takes an integer"),
+    ("pairs=2", "got 'risk:pairs', takes a field of the task mqar: length, num_pairs"),
+  ],
+)
+def test_difficulties_that_a_risk_cannot_be_measured_at(fields, says):
+  task = MQAR(length=16, num_pairs=1, vocabulary=20)
+  model = Backbone("min_gru", vocabulary=20, width=8)
+  trial = sepfx.Online(thresholds=(0.1,), num_test=50).trial(task, task, model)
+  with pytest.raises(InvalidSetting, match=says):
+    probes.combined(f"risk:{fields}", [trial])
 
 
 @pytest.mark.slow

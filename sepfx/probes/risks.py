@@ -19,6 +19,7 @@ def risk(
   indices: str | None = None,
   noise: float | None = None,
   num_samples: int = 2000,
+  **others: Any,
 ) -> Probe:
   """Returns a probe: the mean error on fresh samples of another task.
 
@@ -34,15 +35,16 @@ def risk(
       "shared" or "independent"; None for the test task's.
     noise: of labels; None for the test task's.
     num_samples: fresh samples, an integer >= 1.
+    others: more fields of the test task, such as `num_pairs`, with other values.
 
   Raises:
-    InvalidSetting: if the probe is used on a task that has no such field, or a model
-      that does not take prompts of another length.
+    InvalidSetting: if the probe is used on a task that has no such field or does not take
+      its value, or a model that does not take such samples.
   """
   require(
     num_samples >= 1, "probes", f"risk:num_samples={num_samples}", "an integer >= 1"
   )
-  changes: dict[str, Any] = {}
+  changes: dict[str, Any] = dict(others)
   if length is not None:
     changes["length"] = length
   if noise is not None:
@@ -57,20 +59,24 @@ def risk(
   )
 
   def measure(trial, params, world, key):
-    known = kinds.fields_of(type(trial.test_task))
+    task = trial.test_task
+    known = kinds.fields_of(type(task))
     for name in changes:
-      takes = f"a field of the task {trial.test_task.name}"
+      takes = f"a field of the task {task.name}: {', '.join(known)}"
       require(name in known, "probes", f"risk:{name}", takes)
-    other = dataclasses.replace(trial.test_task, **changes)
+    other = dataclasses.replace(task, **changes)
     drawn_key, sample_key = jax.random.split(key)
     planted = world.planted
-    if other.length != trial.test_task.length:
-      planted = _at_length(other.init(drawn_key), planted)
+    if {*changes} - {"indices", "noise"}:
+      planted = _of(other.init(drawn_key), planted)
     sample = other.sample(sample_key, planted, num_samples)
     name = f"risk{suffix} of {trial.coordinates['model']}"
-    own, its = (getattr(task, "input_dim", None) for task in (trial.test_task, other))
-    takes = f"a task whose tokens have {own} numbers at that length, too: set max_length"
-    require(own == its, "probes", name, takes)
+    dim, vocabulary = (getattr(task, n, None) for n in ("input_dim", "vocabulary"))
+    takes = f"a task whose tokens have {dim} numbers at that length, too: set max_length"
+    require(getattr(other, "input_dim", None) == dim, "probes", name, takes)
+    takes = f"a task with the vocabulary of {vocabulary} that the model has"
+    same = getattr(other, "vocabulary", None) == vocabulary
+    require(same, "probes", name, takes)
     try:
       errors, _ = trial.errors_and_losses(
         params, other, sample, world._replace(planted=planted)
@@ -85,8 +91,8 @@ def risk(
   return measure
 
 
-def _at_length(drawn: Any, planted: Any) -> Any:
-  """`planted` for another length, with what it lacks from `drawn`."""
+def _of(drawn: Any, planted: Any) -> Any:
+  """`planted` for another task, with what it lacks from `drawn`."""
 
   def own(new, old):
     if new.ndim == 0 or new.shape[1:] != old.shape[1:]:
