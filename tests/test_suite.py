@@ -262,10 +262,11 @@ def run_of(*arguments, n_of, outcome_of=lambda _: "reached"):
   kinds = {name: type(value) for name, value in cells[0].coordinates.items()}
   kinds |= {"trial": int, "threshold": float, "samples": int, "outcome": str}
   rows = [(*cell.coordinates.values(), 0, 0.1, 64, outcome_of(cell)) for cell in cells]
-  records = Records(table(rows, kinds), names, {})
+  records = Records(table(rows[::-1], kinds), names, {})
   run = Run(records, {cell.name: cell for cell in cells}, None, "length")
   best = []
-  for name, cell in zip(series(records, ("length", "learning_rate")), cells, strict=True):
+  lines = series(records, ("length", "learning_rate"))
+  for name, cell in zip(lines, reversed(cells), strict=True):
     n, bound = n_of(cell)
     own = {"mean": n, "low": n / 2, "high": 2 * n, "learning_rate": 1e-3}
     own |= {"restricted": bound in ("more than", "open")}
@@ -299,6 +300,9 @@ def test_the_matrix_holds_each_mixer_against_attention():
   assert over["k_hop", "gru"] == (None, "")  # both are bounds of one kind
   assert over["mqar", "gru"] == (4.0, "more than")
   assert over["dyck", "gru"] == (None, "")
+  # In the order in which they were asked for, whichever ended first.
+  assert list(over)[::3] == [(task, "delta") for task in ("dyck", "mqar", "k_hop")]
+  assert [model for _, model in list(over)[:3]] == ["delta", "attention", "gru"]
   (axis, _) = pictures.draw(summary).axes
   assert {text.get_text() for text in axis.texts} == {
     "200", "100", "> 300", "< 100", "300", "> 900", "400", "<> 150",

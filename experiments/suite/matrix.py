@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import rich.table
 
-from sepfx.ensembles import Cell
 from sepfx.specifications import canonical
 from sepfx.statistics.series import BUDGETS, series
 from sepfx.studies import study
@@ -32,7 +32,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     run: that it is of.
 
   Returns:
-    JSON values, in the order of the records. `task` and `model`, each with its settings
+    JSON values, in the order of the cells. `task` and `model`, each with its settings
     where the run has several of them; `difficulty`, those of the task by name; `state`,
     numbers that the model carries from token to token, and `memory`, without the caches
     of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
@@ -44,31 +44,39 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
-  of: dict[tuple[str, int], tuple[dict[str, Any], Cell]] = {}
-  outcomes: dict[tuple[str, int], list[str]] = {}
+  of: dict[tuple[str, int], list[np.void]] = {}  # rows
   for name, row in zip(names.tolist(), records.table, strict=True):
-    coordinates = {column: row[column].item() for column in records.coordinates}
-    place = name, coordinates["length"]
-    of[place] = coordinates, run.cells[records.cell_of(row)]
-    outcomes.setdefault(place, []).append(row["outcome"])
-  every = [coordinates for coordinates, _ in of.values()]
+    of.setdefault((name, row["length"].item()), []).append(row)
+  order = list(run.cells)
+
+  def rows_of(best: Mapping[str, Any]) -> list[np.void]:
+    return of[best["series"], best["length"]]
+
+  def first(best: Mapping[str, Any]) -> int:
+    return min(order.index(records.cell_of(row)) for row in rows_of(best))
+
+  def coordinates_of(row: np.void) -> dict[str, Any]:
+    return {column: row[column].item() for column in records.coordinates}
+
+  every = [coordinates_of(row) for row, *_ in of.values()]
   cells: list[dict[str, Any]] = []
-  for best in found["best"]:
-    place = best["series"], best["length"]
-    (coordinates, own), ends = of[place], outcomes[place]
+  for best in sorted(found["best"], key=first):
+    rows = rows_of(best)
+    own = run.cells[records.cell_of(rows[0])]
+    outcomes = [row["outcome"] for row in rows]
     fewer = best["edge"] or best["at_most"]
     bound = ("", "at most", "more than", "open")[2 * best["restricted"] + fewer]
     cells.append(
       {
-        **labels(coordinates, own.trial.task, every),
+        **labels(coordinates_of(rows[0]), own.trial.task, every),
         **sizes(own.trial),
         "n": best["mean"],
         "low": best["low"],
         "high": best["high"],
         "bound": bound,
         "rate": best["learning_rate"],
-        "trials": len(ends),
-        "diverged": ends.count("diverged"),
+        "trials": len(rows),
+        "diverged": outcomes.count("diverged"),
       }
     )
   models = list(dict.fromkeys(cell["model"] for cell in cells))
