@@ -191,12 +191,6 @@ def fields_of(target: Callable) -> dict[str, Any]:
   return {name: hints.get(name, Any) for name in known if name != "rngs"}  # of flax.nnx
 
 
-def takes_others(target: Callable) -> bool:
-  """Whether a class or factory takes more than `fields_of` names, as by **fields."""
-  kinds = (parameter.kind for parameter in parameters_of(target).values())
-  return inspect.Parameter.VAR_KEYWORD in kinds
-
-
 def parameters_of(target: Callable) -> Mapping[str, inspect.Parameter]:
   """What a class or factory is called with, by name."""
   if not _has_own_call(target):

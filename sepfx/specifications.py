@@ -96,16 +96,16 @@ def typed(specification: Specification, target: Callable, setting: str) -> dict[
   """Returns the fields of a specification as values.
 
   Raises:
-    InvalidSetting: for one that `target` does not take, or of another type.
+    InvalidSetting: for one that `target` does not have, or of another type.
   """
-  known, others = kinds.fields_of(target), kinds.takes_others(target)
+  known = kinds.fields_of(target)
   values = {}
   for name, text in specification.fields.items():
     own = f"{specification.name}:{name}={text}"
     takes = f"the fields {', '.join(known)}" if known else "no fields"
-    require(name in known or others, setting, own, f"{takes} of {specification.name}")
+    require(name in known, setting, own, f"{takes} of {specification.name}")
     try:
-      values[name] = kinds.value_of(text, known.get(name, Any), setting)
+      values[name] = kinds.value_of(text, known[name], setting)
     except InvalidSetting as error:
       raise InvalidSetting(setting, own, error.takes) from error
   return values

@@ -166,8 +166,12 @@ def scalar(trial, params, world, key):
     (lambda t, p, w, k: {"l2": np.float32(1)}, "of the records' columns: l2"),
     (lambda t, p, w, k: {"a\nb": np.float32(1)}, r"by name, not by 'a\\nb'"),
     (lambda t, p, w, k: {"": np.float32(1)}, "by name, not by ''"),
-    ("risk:lenght=4", "got 'risk:lenght', takes a field of the task qstr: length, "),
-    ("risk:noise=0.1", "takes a field of the task qstr"),
+    ("risk:lenght=4", "got 'risk:lenght', takes num_samples or a field of the task "),
+    ("risk:noise=0.1", "takes num_samples or a field of the task qstr"),
+    (
+      "risk:codes=distinct",
+      "got 'risk:codes', takes .* on qstr, which is no task of tok",
+    ),
     ("span", "takes a protocol with a fixed sample"),
   ],
 )

@@ -149,15 +149,15 @@ def test_risk_at_another_difficulty():
   model = Backbone("min_gru", vocabulary=20, width=8)
   trial = sepfx.Online(thresholds=(0.1,), num_test=50).trial(task, task, model)
   params, world, key = ended(trial)
-  probe = probes.build("risk:num_pairs=3:num_samples=200")
-  found = probe(trial, params, world, key)
+  probe = probes.build("risk:num_pairs=3:random_rest=false:num_samples=200")
+  (found,) = probe(trial, params, world, key).values()
   _, sample_key = jax.random.split(key)
   tokens, asked, labels = dataclasses.replace(task, num_pairs=3).draw(sample_key, 200)
   assert asked.shape == (200, 3)
   logits = model.apply({"params": params}, (tokens, asked))
   wrong = np.mean(np.argmax(logits, axis=-1) != labels)
   assert wrong > 0.5
-  np.testing.assert_allclose(found["risk_num_pairs_3"], wrong, rtol=1e-6)
+  np.testing.assert_allclose(found, wrong, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -176,13 +176,25 @@ def test_risk_at_another_difficulty_has_what_is_planted():
   np.testing.assert_allclose(found["risk_length_12"], wrong, rtol=1e-6)
 
 
+def test_a_probe_is_checked_on_settings_that_are_data():
+  """As a run has them: so what passes the check fails at no trial's end."""
+
+  def doubled(trial, params, world, key):
+    return {"doubled": 2.0 if trial.test_task.noise > 0.1 else 0.0}
+
+  task = SparseBoolean(length=9, noise=0.2)
+  trial = FIXED.trial(task, task, OnBits(FeedForward((6,), num_outputs=2)))
+  with pytest.raises(InvalidSetting, match=r"doubled.*raised: Attempted boolean"):
+    probes.combined([doubled], [trial])
+
+
 @pytest.mark.parametrize(
   ("fields", "says"),
   [
     ("vocabulary=24", "got 'risk_vocabulary_24 of .*takes a task with the vocabulary of"),
     ("num_pairs=5", "got 'risk:num_pairs=5', takes an integer from 1 to 4"),
     ("num_pairs=few", "got 'risk:num_pairs=few', takes an integer"),
-    ("pairs=2", "got 'risk:pairs', takes a field of the task mqar: length, num_pairs"),
+    ("pairs=2", "got 'risk:pairs', takes .* a field of the task mqar: length, num_pairs"),
   ],
 )
 def test_difficulties_that_a_risk_cannot_be_measured_at(fields, says):

@@ -40,26 +40,27 @@ def _check_task(task: Any, text: str) -> None:
   """Refuses one of somebody's own whose sequences are none, by drawing some."""
 
   @jax.jit
-  def draw(key: PRNGKeyArray) -> tuple[Any, Any, Any]:
-    planted = task.init(key)
-    sample = task.sample(key, planted, _DRAWN)
-    encoded = task.encode(planted, sample)
-    tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
-    return tokens, asked, sample.labels
+  def draw(key: PRNGKeyArray) -> list[tuple[Any, Any, Any]]:
+    """Two draws of one trial."""
+    of_planted, *of_samples = jax.random.split(key, 3)
+    planted, found = task.init(of_planted), []
+    for own in of_samples:
+      sample = task.sample(own, planted, _DRAWN)
+      encoded = task.encode(planted, sample)
+      tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
+      found.append((tokens, asked, sample.labels))
+    return found
 
   try:
     N, V, best = task.length, task.vocabulary, task.best_constant_error()
-    drawn, others = (
-      [np.asarray(each) for each in draw(key)]
-      for key in jax.random.split(jax.random.key(0))
-    )
+    drawn, others = ([*map(np.asarray, own)] for own in draw(jax.random.key(0)))
   except Exception as error:
     takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
     raise InvalidSetting("task", text, f"{takes}({said(error)})") from error
-  tokens, asked, labels = drawn
   # Numbers of NumPy are drawn once, when what draws is compiled.
-  takes = "a task that draws with its key, by jax.random (two keys gave one sample)"
-  require(not all(map(np.array_equal, drawn, others)), "task", text, takes)
+  takes = "a task that draws with its key, by jax.random (two keys gave the same tokens)"
+  require(not all(map(np.array_equal, drawn[:2], others)), "task", text, takes)
+  tokens, asked, labels = drawn
   if asked.ndim == 0:  # None: all positions are
     asked = np.broadcast_to(np.arange(N), (_DRAWN, N))
   M = asked.shape[-1] if asked.ndim == 2 else 1

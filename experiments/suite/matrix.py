@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import rich.table
 
+from sepfx.ensembles import Cell
 from sepfx.specifications import canonical
 from sepfx.statistics.series import BUDGETS, series
 from sepfx.studies import study
@@ -47,22 +48,24 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   of: dict[tuple[str, int], list[np.void]] = {}  # rows
   for name, row in zip(names.tolist(), records.table, strict=True):
     of.setdefault((name, row["length"].item()), []).append(row)
-  order = list(run.cells)
+  # Cells stand rate by rate, and not all rates were tried: a place is one of all of them.
+  places: dict[tuple, int] = {}
+  for cell in run.cells.values():
+    places.setdefault(_but_for_the_rate(cell), len(places))
 
   def rows_of(best: Mapping[str, Any]) -> list[np.void]:
     return of[best["series"], best["length"]]
 
-  def first(best: Mapping[str, Any]) -> int:
-    return min(order.index(records.cell_of(row)) for row in rows_of(best))
+  def cell_of(best: Mapping[str, Any]) -> Cell:
+    return run.cells[records.cell_of(rows_of(best)[0])]
 
   def coordinates_of(row: np.void) -> dict[str, Any]:
     return {column: row[column].item() for column in records.coordinates}
 
   every = [coordinates_of(row) for row, *_ in of.values()]
   cells: list[dict[str, Any]] = []
-  for best in sorted(found["best"], key=first):
-    rows = rows_of(best)
-    own = run.cells[records.cell_of(rows[0])]
+  for best in sorted(found["best"], key=lambda b: places[_but_for_the_rate(cell_of(b))]):
+    rows, own = rows_of(best), cell_of(best)
     outcomes = [row["outcome"] for row in rows]
     fewer = best["edge"] or best["at_most"]
     bound = ("", "at most", "more than", "open")[2 * best["restricted"] + fewer]
@@ -87,6 +90,10 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
     entry["over"], entry["over_bound"] = _over(entry, other) if other else (None, "")
     entry["reference"] = of_all
   return cells
+
+
+def _but_for_the_rate(cell: Cell) -> tuple:
+  return tuple(own for own in cell.coordinates.items() if own[0] != "learning_rate")
 
 
 def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | None, str]:

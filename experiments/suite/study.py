@@ -10,6 +10,7 @@ number of sequences after which the share of wrong answers is first below the th
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ STUDY = study.Study(
   search=lambda cells, chosen: Pilots(
     cells, chosen.one("num_trials"), ("learning_rate",), every_other=True
   ),
+  recorded={"published:suite": pathlib.Path(__file__).parent / "recorded"},
 )
 
 if __name__ == "__main__":

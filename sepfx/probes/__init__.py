@@ -6,14 +6,14 @@ runs in a program of its own, once for each trial, and changes nothing of the tr
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
-from sepfx import specifications
+from sepfx import kinds, specifications
 from sepfx.errors import InvalidSetting, one_line, require
 from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
@@ -67,8 +67,8 @@ def build(text: str) -> Probe:
   """Returns a probe by its specification.
 
   Args:
-    text: one of `NAMES`, "risk:length=16" with fields of `sepfx.probes.risk`, or
-      "package.module:function" with a probe of one's own.
+    text: one of `NAMES`, "risk:length=16" with fields of `sepfx.probes.risk` or of a task
+      of tokens, or "package.module:function" with a probe of one's own.
 
   Raises:
     InvalidSetting: for a name that is neither.
@@ -80,7 +80,12 @@ def build(text: str) -> Probe:
     require(callable(own) and not specification.fields, "probes", text, takes)
     return own
   factory = _BUILT_IN[specification.name]
-  return factory(**specifications.typed(specification, factory, "probes"))
+  known, others = kinds.fields_of(factory), {}
+  if factory is risk:  # other fields are the task's, which knows their types
+    others = {k: v for k, v in specification.fields.items() if k not in known}
+  fields = {k: v for k, v in specification.fields.items() if k not in others}
+  own = specifications.typed(specification._replace(fields=fields), factory, "probes")
+  return factory(**own, **others)
 
 
 def combined(
@@ -129,10 +134,15 @@ def value_names(probe: Probe | None, trial: Trial) -> list[str]:
 
 
 def _shapes(probe: Probe, trial: Trial) -> Any:
-  """Shapes of what a probe returns."""
+  """Shapes of what a probe returns, of a trial whose settings are data as in a run."""
   seeds = Seeds(jax.random.key(0), jax.random.key(0))
   params, world = trial.state_shapes().params, jax.eval_shape(trial.world, seeds)
-  return jax.eval_shape(functools.partial(probe, trial), params, world, seeds.trial)
+  leaves, structure = jax.tree.flatten(trial)
+
+  def values(leaves: Any, params: Any, world: Any, key: PRNGKeyArray) -> Any:
+    return probe(jax.tree.unflatten(structure, leaves), params, world, key)
+
+  return jax.eval_shape(values, leaves, params, world, seeds.trial)
 
 
 def _name(own: Any) -> str:

@@ -35,7 +35,8 @@ def risk(
       "shared" or "independent"; None for the test task's.
     noise: of labels; None for the test task's.
     num_samples: fresh samples, an integer >= 1.
-    others: more fields of the test task, such as `num_pairs`, with other values.
+    others: of a task of tokens any other field that leaves its vocabulary as it is, such
+      as `num_pairs`: as a value, or a text that the field's type reads.
 
   Raises:
     InvalidSetting: if the probe is used on a task that has no such field or does not take
@@ -44,7 +45,7 @@ def risk(
   require(
     num_samples >= 1, "probes", f"risk:num_samples={num_samples}", "an integer >= 1"
   )
-  changes: dict[str, Any] = dict(others)
+  changes: dict[str, Any] = {**others}
   if length is not None:
     changes["length"] = length
   if noise is not None:
@@ -60,16 +61,17 @@ def risk(
 
   def measure(trial, params, world, key):
     task = trial.test_task
-    known = kinds.fields_of(type(task))
+    known, of_tokens = kinds.fields_of(type(task)), hasattr(task, "vocabulary")
     for name in changes:
-      takes = f"a field of the task {task.name}: {', '.join(known)}"
+      takes = f"num_samples or a field of the task {task.name}: {', '.join(known)}"
       require(name in known, "probes", f"risk:{name}", takes)
-    other = dataclasses.replace(task, **changes)
-    drawn_key, sample_key = jax.random.split(key)
-    planted = world.planted
-    if {*changes} - {"indices", "noise"}:
-      planted = _of(other.init(drawn_key), planted)
-    sample = other.sample(sample_key, planted, num_samples)
+      # Elsewhere a field may say what is planted, and that is the trial's.
+      takes = f"length, indices, noise and num_samples on {task.name}, which is no task "
+      require(
+        of_tokens or name not in others, "probes", f"risk:{name}", takes + "of tokens"
+      )
+    own = {k: kinds.taken(v, known[k], k) for k, v in changes.items()}
+    other = dataclasses.replace(task, **own)
     name = f"risk{suffix} of {trial.coordinates['model']}"
     dim, vocabulary = (getattr(task, n, None) for n in ("input_dim", "vocabulary"))
     takes = f"a task whose tokens have {dim} numbers at that length, too: set max_length"
@@ -77,6 +79,11 @@ def risk(
     takes = f"a task with the vocabulary of {vocabulary} that the model has"
     same = getattr(other, "vocabulary", None) == vocabulary
     require(same, "probes", name, takes)
+    drawn_key, sample_key = jax.random.split(key)
+    planted = world.planted
+    if other.length != task.length:
+      planted = _at_length(other.init(drawn_key), planted)
+    sample = other.sample(sample_key, planted, num_samples)
     try:
       errors, _ = trial.errors_and_losses(
         params, other, sample, world._replace(planted=planted)
@@ -91,8 +98,8 @@ def risk(
   return measure
 
 
-def _of(drawn: Any, planted: Any) -> Any:
-  """`planted` for another task, with what it lacks from `drawn`."""
+def _at_length(drawn: Any, planted: Any) -> Any:
+  """`planted` for another length, with what it lacks from `drawn`."""
 
   def own(new, old):
     if new.ndim == 0 or new.shape[1:] != old.shape[1:]:
