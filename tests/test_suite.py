@@ -167,7 +167,7 @@ class First(TokenTask):
     asked, labels = jnp.full((n, 1), self.length - 1), tokens[:, :1]
     if self.wrong == "traced" and tokens[0, 0] > 2:
       tokens = tokens + 1
-    numbers = jnp.asarray(np.random.default_rng(0).integers(6, size=(n, self.length)))
+    numbers = jnp.asarray(np.random.randint(6, size=(n, self.length)))
     return {
       "nothing": Sequences(tokens, asked, labels),
       "tokens": Sequences(tokens + 1, asked, labels),
@@ -431,6 +431,17 @@ def test_no_text_of_a_matrix_leaves_it():
     assert np.all(edge == 255)
 
 
+def test_tasks_of_one_name_that_differ_in_a_field_are_told_apart():
+  """As where runs of other fields stand beside one another."""
+  parts = [
+    cells_of(f"--tasks={task}", "--models=delta,attention", "--learning_rates=1e-3")
+    for task in ("mqar:num_pairs=2", "mqar")
+  ]
+  every = [(cell.coordinates, cell.trial.task) for cells in parts for cell in cells]
+  found = [matrix.labels(*own, every)["task"] for own in every]
+  assert found == ["mqar, num_pairs=2"] * 2 + ["mqar, num_pairs=4"] * 2
+
+
 def test_tasks_of_other_lengths_are_not_said_to_differ_in_it():
   summary = run_of(
     "--tasks=mqar,dyck:length=8", "--models=delta", n_of=lambda _: (100.0, "")
@@ -572,6 +583,8 @@ def test_what_is_published_stands_for_its_directories(tmp_path):
   study = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
   assert study.runs_at("published:suite") == [str(tmp_path / "a"), str(tmp_path / "b")]
   assert study.runs_at("runs/mine") == ["runs/mine"]
+  with pytest.raises(InvalidSetting, match=r"published:suit'.*own: published:suite$"):
+    study.runs_at("published:suit")
   nowhere = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path / "none"})
   with pytest.raises(InvalidSetting, match=r"beside.*published:suite.*come with"):
     nowhere.runs_at("published:suite")

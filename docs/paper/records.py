@@ -35,6 +35,7 @@ SEARCHES = (
   "min_gru",
   "min_gru_8",
   "relu_rnn",
+  "relu_rnn_8",
   "ffn",
   "ffn_8_own",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -40,24 +41,23 @@ def _check_task(task: Any, text: str) -> None:
   """Refuses one of somebody's own whose sequences are none, by drawing some."""
 
   @jax.jit
-  def draw(key: PRNGKeyArray) -> list[tuple[Any, Any, Any]]:
-    """Two draws of one trial."""
-    of_planted, *of_samples = jax.random.split(key, 3)
-    planted, found = task.init(of_planted), []
-    for own in of_samples:
-      sample = task.sample(own, planted, _DRAWN)
-      encoded = task.encode(planted, sample)
-      tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
-      found.append((tokens, asked, sample.labels))
-    return found
+  def draw(keys: PRNGKeyArray) -> tuple[Any, Any, Any]:
+    planted = task.init(keys[0])
+    sample = task.sample(keys[1], planted, _DRAWN)
+    encoded = task.encode(planted, sample)
+    tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
+    return tokens, asked, sample.labels
 
   try:
     N, V, best = task.length, task.vocabulary, task.best_constant_error()
-    drawn, others = ([*map(np.asarray, own)] for own in draw(jax.random.key(0)))
+    of_planted, *of_samples = jax.random.split(jax.random.key(0), 3)
+    drawn, others = (
+      [*map(np.asarray, draw(jnp.stack([of_planted, own])))] for own in of_samples
+    )
   except Exception as error:
     takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
     raise InvalidSetting("task", text, f"{takes}({said(error)})") from error
-  # Numbers of NumPy are drawn once, when what draws is compiled.
+  # Numbers of NumPy are drawn once, when what draws is compiled; here it is once, too.
   takes = "a task that draws with its key, by jax.random (two keys gave the same tokens)"
   require(not all(map(np.array_equal, drawn[:2], others)), "task", text, takes)
   tokens, asked, labels = drawn

@@ -62,7 +62,10 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   def coordinates_of(row: np.void) -> dict[str, Any]:
     return {column: row[column].item() for column in records.coordinates}
 
-  every = [coordinates_of(row) for row, *_ in of.values()]
+  every = [
+    (coordinates_of(row), run.cells[records.cell_of(row)].trial.task)
+    for row, *_ in of.values()
+  ]
   cells: list[dict[str, Any]] = []
   for best in sorted(found["best"], key=lambda b: places[_but_for_the_rate(cell_of(b))]):
     rows, own = rows_of(best), cell_of(best)
@@ -82,6 +85,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
         "diverged": outcomes.count("diverged"),
       }
     )
+  tasks = list(dict.fromkeys(cell["task"] for cell in cells))
+  cells.sort(key=lambda cell: tasks.index(cell["task"]))
   models = list(dict.fromkeys(cell["model"] for cell in cells))
   of_all = next((m for m in models if base(m) == REFERENCE), models[0])
   reference = {cell["task"]: cell for cell in cells if cell["model"] == of_all}
@@ -112,26 +117,41 @@ def base(label: str) -> str:
 
 
 def labels(
-  coordinates: Mapping[str, Any], own: Any, every: Sequence[Mapping[str, Any]]
+  coordinates: Mapping[str, Any],
+  own: Any,
+  every: Sequence[tuple[Mapping[str, Any], Any]],
 ) -> dict[str, Any]:
-  """A task and a model, each with those of its settings of which there are several."""
+  """A task and a model, each with those of its settings of which there are several.
+
+  Args:
+    coordinates: of the cell.
+    own: its task.
+    every: coordinates and task of all.
+  """
   task, model = coordinates["task"], coordinates["model"]
-  fields = dataclasses.fields(own) if dataclasses.is_dataclass(own) else ()
-  difficulties = {field.name for field in fields}
-  difficulty: dict[str, Any] = {}
-  others: dict[str, Any] = {}
-  for name, value in coordinates.items():
-    field = name.removeprefix("task.")
-    ours = field in difficulties
-    alike = (each for each in every if each["task"] == task or not ours)
-    if name not in _NAMED and any(each.get(name) != value for each in alike):
-      (difficulty if ours else others)[field if ours else name] = value
-  others.pop("length", None)  # of a task that is no dataclass
+  fields = _fields(own)
+  alike = [_fields(other) for each, other in every if each["task"] == task]
+  difficulty = {
+    name: value
+    for name, value in fields.items()
+    if any(each.get(name) != value for each in alike)
+  }
+  others = {
+    name: value
+    for name, value in coordinates.items()
+    if name not in (*_NAMED, "length") and name.removeprefix("task.") not in fields
+    if any(each.get(name) != value for each, _ in every)
+  }
   named = (
     ", ".join([head, *(f"{name}={canonical(own)}" for name, own in more.items())])
     for head, more in ((task, difficulty), (model, others))
   )
   return {**dict(zip(("task", "model"), named, strict=True)), "difficulty": difficulty}
+
+
+def _fields(task: Any) -> dict[str, Any]:
+  own = dataclasses.fields(task) if dataclasses.is_dataclass(task) else ()
+  return {field.name: getattr(task, field.name) for field in own}
 
 
 def sizes(trial: Any) -> dict[str, int | None]:
@@ -171,8 +191,9 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     "State: numbers that all layers carry from token to token, and those without the "
     "caches of short convolutions. n: sequences until the error rate is below "
     f"{threshold:g}, on average over trials at the best rate, with its 95% interval. "
-    "< : at most, since the best rate is the least or the largest that was tried, or all "
+    "< : at most, since the best rate is the least or the largest of several, or all "
     "trials were below at the first check. > : more than, since some trials spent their "
     "budget. <> : both, so that n may be less or more. The last column has n over that "
-    f"of {reference}. It is empty where the bounds leave it open.",
+    f"of {reference}. It is empty where that was not measured, or the bounds leave it "
+    "open.",
   ]

@@ -76,7 +76,7 @@ def summarise(run: study.Run) -> dict[str, Any]:
   """
   records = run.records
   at: dict[tuple[str, str], dict[float, list[float]]] = {}
-  every = [cell.coordinates for cell in run.cells.values()]
+  every = [(cell.coordinates, cell.trial.task) for cell in run.cells.values()]
   known: dict[tuple[str, str], dict[str, Any]] = {}
   for row in records.table:
     own = run.cells[records.cell_of(row)]

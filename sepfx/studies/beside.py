@@ -101,7 +101,8 @@ def check(
     both = sorted(taken & names)
     if both:
       more = f" and {len(both) - 1} more" if len(both) > 1 else ""
-      takes = f"runs of other cells; {both[0]}{more} would be there twice"
+      takes = f"runs of other cells; {both[0]}{more} would be there twice, so leave out "
+      takes += "here what was measured there"
       raise InvalidSetting("beside", path, takes)
     taken |= names
     for each, cell in zip(coordinates if chosen_from else (), part.cells, strict=False):

@@ -177,6 +177,9 @@ class Study:
       InvalidSetting: for the name of runs that are not there.
     """
     if path not in self.recorded:
+      own = ", ".join(self.recorded) or "none"
+      takes = f"a directory, or runs of the study's own: {own}"
+      require(not path.startswith("published:"), "beside", path, takes)
       return [path]
     found = sorted(str(own.parent) for own in self.recorded[path].glob(f"*/{CONFIG}"))
     takes = f"runs that come with the package, which should be in {self.recorded[path]}"
