@@ -98,7 +98,8 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
 
 
 def _but_for_the_rate(cell: Cell) -> tuple:
-  return tuple(own for own in cell.coordinates.items() if own[0] != "learning_rate")
+  own = {k: v for k, v in cell.coordinates.items() if k != "learning_rate"}
+  return tuple(own.items())
 
 
 def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | None, str]:
@@ -193,7 +194,7 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     f"{threshold:g}, on average over trials at the best rate, with its 95% interval. "
     "< : at most, since the best rate is the least or the largest of several, or all "
     "trials were below at the first check. > : more than, since some trials spent their "
-    "budget. <> : both, so that n may be less or more. The last column has n over that "
-    f"of {reference}. It is empty where that was not measured, or the bounds leave it "
-    "open.",
+    "budget or diverged. <> : both, so that n may be less or more. The last column has n "
+    f"over that of {reference}. It is empty where that was not measured, or the bounds "
+    "leave it open.",
   ]
