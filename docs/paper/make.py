@@ -67,6 +67,7 @@ def numbers() -> dict[str, Any]:
     "m_share": estimates.ratios(m, half),
     "m_over_floor": {N: own.value / _floor(N) for N, own in m["ffn"].items()},
     "risk": _risks(((16, 100), (32, 79))),
+    "successes": _successes("relu_rnn_8"),
     "best_table": tables.best(best, half, tenth, at64),
     "growth_table": tables.growth(growth),
     "growth_table_tenth": tables.growth(growth_tenth),
@@ -99,6 +100,17 @@ def _risks(places: Sequence[tuple[int, int]]) -> dict[int, dict[str, float]]:
     own = [r["risk"][(r["length"] == N) & (r["sample_size"] == m)] for r in rows]
     risk = float(np.mean(np.concatenate(own)))
     found[N] = {"m": m, "mean": risk, "floor": 1 - m / (N * records.TOKEN_DIM)}
+  return found
+
+
+def _successes(name: str) -> dict[int, dict[str, str]]:
+  """How many of how many trials of a search succeeded, by the size m."""
+  own = records.rows_of(records.RESULTS / f"fixed_samples/{name}.csv").table
+  found = {}
+  for m in np.unique(own["sample_size"]).tolist():
+    outcomes = own["outcome"][own["sample_size"] == m].tolist()
+    of_all = f"{outcomes.count('reached')} of {len(outcomes)}"
+    found[m] = {"m": f"{m:,}", "trials": of_all}
   return found
 
 

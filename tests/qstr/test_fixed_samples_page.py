@@ -96,3 +96,15 @@ def test_choices_are_what_the_rows_say(name, setting, trials, successes):
                                           "weight_decay"]].tolist()]  # fmt: skip
   assert len(own[at]) == trials
   assert (own[at]["outcome"] == "reached").sum() == successes
+
+
+def test_successes_of_the_relu_rnn_are_what_the_rows_say():
+  own = records.rows_of(ROWS / "relu_rnn_8.csv").table
+  found = []
+  for m in (2512, 3162, 6310):
+    outcomes = own["outcome"][own["sample_size"] == m].tolist()
+    found.append((outcomes.count("reached"), len(outcomes)))
+  assert found == [(0, 6), (4, 5), (6, 11)]
+  text = " ".join(PAGE.read_text().split())
+  assert "none of six trials succeeds at m = 2,512, four of five at 3,162" in text
+  assert "and six of eleven at 6,310" in text
