@@ -56,19 +56,20 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   def rows_of(best: Mapping[str, Any]) -> list[np.void]:
     return of[best["series"], best["length"]]
 
-  def cell_of(best: Mapping[str, Any]) -> Cell:
-    return run.cells[records.cell_of(rows_of(best)[0])]
+  def cell_of(row: np.void) -> Cell:
+    return run.cells[records.cell_of(row)]
+
+  def place_of(best: Mapping[str, Any]) -> int:
+    return places[_but_for_the_rate(cell_of(rows_of(best)[0]))]
 
   def coordinates_of(row: np.void) -> dict[str, Any]:
     return {column: row[column].item() for column in records.coordinates}
 
-  every = [
-    (coordinates_of(row), run.cells[records.cell_of(row)].trial.task)
-    for row, *_ in of.values()
-  ]
+  every = [(coordinates_of(row), cell_of(row).trial.task) for row, *_ in of.values()]
   cells: list[dict[str, Any]] = []
-  for best in sorted(found["best"], key=lambda b: places[_but_for_the_rate(cell_of(b))]):
-    rows, own = rows_of(best), cell_of(best)
+  for best in sorted(found["best"], key=place_of):
+    rows = rows_of(best)
+    own = cell_of(rows[0])
     outcomes = [row["outcome"] for row in rows]
     fewer = best["edge"] or best["at_most"]
     bound = ("", "at most", "more than", "open")[2 * best["restricted"] + fewer]
