@@ -172,6 +172,10 @@ def test_runs_beside_one_another_may_differ_in_axes():
     ((), "beside: got 'width', takes runs that all have this further field"),
     (("--width=20", "--seed=1"), r"in seed \(there 1, here 0\)"),
     (("--width=20", "--thresholds=0.5"), "in thresholds "),
+    (
+      ("--width=20", "--thresholds=0.5", "--seed=1"),
+      r"^beside: got 'seed, thresholds', .* in seed \(there 1, here 0\), thresholds ",
+    ),
   ):
     with pytest.raises(InvalidSetting, match=message):
       differing(*arguments)

@@ -55,7 +55,7 @@ def test_a_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
   printed = capsys.readouterr().out
   assert "2 cells, 6 trials, 0 recorded; nothing was run." in printed
   for length in (2, 3):
-    row = rf"tests.small:Linear length={length} +│ +1 │ +3 │ +600 │"
+    row = rf" qstr: tests.small:Linear length={length} +│ +1 │ +3 │ +600 │"
     assert re.search(row, printed)
   assert re.search(r"sum +│ +2 │ +6 │ +1,200 │", printed)
   assert not list(tmp_path.iterdir())

@@ -109,8 +109,9 @@ def coloured(
     row, column = models.index(cell["model"]), tasks.index(cell["task"])
     values[row, column] = value
     axis.text(column, row, text, ha="center", va="center", size="small")
+  # Pale, so that black is read on the darkest.
   image = axis.imshow(
-    values, colours.map, vmin=colours.low, vmax=colours.high, aspect="auto", alpha=0.75
+    values, colours.map, vmin=colours.low, vmax=colours.high, aspect="auto", alpha=0.6
   )
   bar = figure.colorbar(image, ax=axis, label=colours.label)
   axis.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")

@@ -144,8 +144,13 @@ def _number(value: float) -> str:
 
 
 def _words(cells: Sequence[Cell]) -> str:
-  """The model of a program's cells, and all else that they have in common."""
-  first, *others = (cell.coordinates for cell in cells)
+  """Tasks and models of a program's cells, and all else that they have in common."""
+  coordinates = [cell.coordinates for cell in cells]
+  first, *others = coordinates
   same = {k: v for k, v in first.items() if all(own[k] == v for own in others)}
   settings = (f"{k}={v}" for k, v in same.items() if k not in ("task", "model"))
-  return " ".join([str(first["model"]), *settings])
+  names = (
+    ", ".join(dict.fromkeys(str(own[k]) for own in coordinates))
+    for k in ("task", "model")
+  )
+  return " ".join([": ".join(names), *settings])

@@ -142,6 +142,15 @@ class TrialFiles(Watcher):
       if self._outgrown(cell, rows)
     ]
 
+  @property
+  def incomplete_trials(self) -> list[tuple[str, int]]:
+    """Cell and index of recorded trials that run again for probes or weights alone."""
+    return [
+      (cell, k)
+      for (cell, k), rows in self._rows.items()
+      if self._lacks(cell, k) and not self._outgrown(cell, rows)
+    ]
+
   def widths(self, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
     """Lanes per device that a cell's trials last ran with, by its name.
 

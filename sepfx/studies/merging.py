@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import require
 from sepfx.studies.settings import Chosen, Kind, fields, ordered
 
 # What settings were before there was another value: digests of then are without them.
@@ -93,19 +93,19 @@ def differing_axes(runs: Sequence[Chosen]) -> list[str]:
     InvalidSetting: if runs differ in a setting that could not be an axis.
   """
   first, *others = runs
-  found = []
+  found: list[str] = []
+  fixed: dict[str, str] = {}
   for flag, field in fields(first.cls).items():
     kind, name = field.metadata["kind"], field.name
     several = [run for run in others if set(run.values[name]) != set(first.values[name])]
     if kind in ("list", "fixed") and name != "check_every":
-      for run in several:
-        old, new = _shown(run.values[name]), _shown(first.values[name])
-        takes = "runs that differ in axes, budget or check_every alone; this one differs "
-        raise InvalidSetting(
-          "beside", flag, f"{takes}in {flag} (there {old}, here {new})"
-        )
+      if several:
+        old, new = _shown(several[0].values[name]), _shown(first.values[name])
+        fixed[flag] = f"{flag} (there {old}, here {new})"
     elif several and kind not in ("grid", "count", "free"):
       found.append(name)
+  takes = "runs that differ in axes, budget or check_every alone; these differ in "
+  require(not fixed, "beside", ", ".join(fixed), takes + ", ".join(fixed.values()))
   for name in dict.fromkeys(name for run in runs for name in run.further):
     takes = "runs that all have this further field, or none of them"
     require(all(name in run.further for run in runs), "beside", name, takes)
