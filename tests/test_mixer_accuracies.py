@@ -89,6 +89,7 @@ def test_the_best_rate_is_that_of_the_most_accurate_last_checks():
   [
     "mixer_accuracies_quick",
     "zoology_figure_2",
+    "zoology_mixed",
     pytest.param("mad", marks=pytest.mark.slow),
   ],
 )

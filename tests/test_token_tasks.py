@@ -91,9 +91,44 @@ def test_distances_of_mqar_are_those_of_numbers_drawn_one_by_one(power):
   assert scipy.stats.chisquare(found, n * second).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("random_rest", [False, True])
+def test_mixed_lengths_are_sequences_of_each(random_rest):
+  """As many of each as there are of it in the text, and drawn as those of one length."""
+  n, sizes = 12_000, {1: 8, 2: 20, 3: 24}
+  settings = {"vocabulary": 64, "power": 0.5, "random_rest": random_rest}
+  task = MQAR(length=24, num_pairs=3, mixed="8/1+8/1+20/2+24/3", **settings)
+  tokens, asked, labels = map(np.asarray, task.draw(jax.random.key(0), n))
+  pairs = np.sum(labels >= 0, axis=1)
+  found = np.bincount(pairs)[1:]
+  assert scipy.stats.chisquare(found, n * np.array([2, 1, 1]) / 4).pvalue > 1e-3
+  for P, N in sizes.items():
+    rows, own = tokens[pairs == P], (labels[pairs == P, :P], asked[pairs == P, :P])
+    assert np.all(labels[pairs == P, P:] == -1)
+    assert np.all(rows[:, N:] == 0)
+    assert np.all(own[1] < N)
+    keys, values = rows[:, 0 : 2 * P : 2], rows[:, 1 : 2 * P : 2]
+    np.testing.assert_array_equal(np.take_along_axis(rows, own[1], axis=1), keys)
+    np.testing.assert_array_equal(own[0], values)
+    alone = MQAR(length=N, num_pairs=P, **settings).draw(jax.random.key(P), len(rows))
+    for place in range(P):
+      counts = [
+        np.bincount(each[:, place], minlength=N)[2 * P : N : 2]
+        for each in (own[1], np.asarray(alone.asked))
+      ]
+      assert scipy.stats.chi2_contingency(counts).pvalue > 1e-3
+    rest = np.ones(rows.shape, bool)
+    rest[:, : 2 * P] = rest[:, N:] = False
+    np.put_along_axis(rest, own[1], False, axis=1)
+    assert np.all(rows[rest] == 0) != random_rest
+
+
 @pytest.mark.parametrize(
   ("fields", "what"),
   [
+    ({"mixed": "64"}, "mixed: got '64', takes as in 32/4.64/8, the largest 64 and 4"),
+    ({"mixed": "64/4+"}, "mixed"),
+    ({"mixed": "32/4"}, "mixed"),
+    ({"mixed": "64/4+8/3"}, "num_pairs: got 3, takes .* 1 to 2"),
     ({"length": 63}, "length"),
     ({"num_pairs": 17}, "num_pairs"),
     ({"vocabulary": 64}, "vocabulary"),

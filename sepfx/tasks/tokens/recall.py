@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import ClassVar
 
 import jax
@@ -33,6 +34,8 @@ class MQAR(TokenTask):
     power: a; 1 for distances that are uniform.
     random_rest: whether random tokens stand where else 0 does, as in the published
       generator's default.
+    mixed: as in 32/4+32/4+64/8, lengths and numbers of pairs of which one is drawn for
+      each sequence, the largest N and P. What is shorter ends with 0s. Empty for N/P.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -43,6 +46,7 @@ class MQAR(TokenTask):
   vocabulary: int = 8192
   power: float = 0.01
   random_rest: bool = False
+  mixed: str = ""
 
   name: ClassVar[str] = "mqar"
 
@@ -54,6 +58,16 @@ class MQAR(TokenTask):
     require(V > N and V % 2 == 0, "vocabulary", V, f"an even number > {N}, the length")
     proper = math.isfinite(self.power) and self.power > 0
     require(proper, "power", self.power, "a positive number")
+    proper = re.fullmatch(r"(\d+/\d+(\+(?=\d)|$))*", self.mixed) is not None
+    proper = proper and tuple(map(max, zip(*self._kinds, strict=True))) == (N, P)
+    require(proper, "mixed", self.mixed, f"as in 32/4+64/8, the largest {N} and {P}")
+    for M, Q in self._kinds if self.mixed else ():
+      dataclasses.replace(self, length=M, num_pairs=Q, mixed="")
+
+  @property
+  def _kinds(self) -> list[tuple[int, ...]]:
+    texts = (self.mixed or f"{self.length}/{self.num_pairs}").split("+")
+    return [tuple(map(int, text.split("/"))) for text in texts]
 
   @property
   def num_answers(self) -> int:
@@ -62,22 +76,32 @@ class MQAR(TokenTask):
 
   def draw(self, key: PRNGKeyArray, num_samples: int) -> Sequences:
     """Draws n sequences."""
-    N, P, half = self.length, self.num_pairs, self.vocabulary // 2
+    N, P, half, kinds = self.length, self.num_pairs, self.vocabulary // 2, self._kinds
+    length, pairs = jnp.array(kinds[0])
+    if self.mixed:
+      key, of_kinds = jax.random.split(key)
+      kind = jax.random.randint(of_kinds, (num_samples, 1), 0, len(kinds))
+      length, pairs = jnp.moveaxis(jnp.array(kinds)[kind], -1, 0)  # [n 1]
     of_keys, of_values, of_places, of_rest = jax.random.split(key, 4)
     keys = 1 + distinct(of_keys, (num_samples, P), half - 1)
     values = half + distinct(of_values, (num_samples, P), half)
     # Largest first of log-weights with Gumbel noise: drawn one by one, none twice.
-    places = N // 2 - P
-    weights = (self.power - 1) * jnp.log(jnp.arange(1, places + 1))
-    noise = jax.random.gumbel(of_places, (num_samples, places))
-    asked = 2 * P + 2 * jax.lax.top_k(weights + noise, P)[1]
+    places = jnp.arange(max(M // 2 - Q for M, Q in kinds))
+    weights = (self.power - 1) * jnp.log(places + 1)
+    noise = jax.random.gumbel(of_places, (num_samples, len(places)))
+    noise = jnp.where(places < length // 2 - pairs, noise, -jnp.inf)
+    there = jnp.arange(P) < pairs
+    asked = jnp.where(there, 2 * pairs + 2 * jax.lax.top_k(weights + noise, P)[1], 0)
     tokens = jnp.zeros((num_samples, N), int)
     if self.random_rest:
       tokens = jax.random.randint(of_rest, (num_samples, N), 0, self.vocabulary)
-    pairs = jnp.stack([keys, values], axis=-1).reshape(num_samples, 2 * P)
-    tokens = tokens.at[:, : 2 * P].set(pairs)
-    tokens = jnp.put_along_axis(tokens, asked, keys, axis=1, inplace=False)
-    return Sequences(tokens, asked, values)
+      tokens = jnp.where(jnp.arange(N) < length, tokens, 0)
+    own = jnp.stack([keys, values], axis=-1).reshape(num_samples, 2 * P)
+    own = jnp.where(jnp.arange(2 * P) < 2 * pairs, own, tokens[:, : 2 * P])
+    tokens = tokens.at[:, : 2 * P].set(own)
+    again = jnp.where(there, keys, keys[:, :1])  # the first key, where it stands already
+    tokens = jnp.put_along_axis(tokens, asked, again, axis=1, inplace=False)
+    return Sequences(tokens, asked, jnp.where(there, values, -1))
 
 
 @dataclasses.dataclass(frozen=True)
