@@ -235,6 +235,26 @@ class AtOnce(concurrent.futures.ThreadPoolExecutor):
     return future
 
 
+def test_a_program_of_an_earlier_round_is_not_announced(monkeypatch):
+  announced = []
+
+  class Told(Watcher):
+    def compiling(self, cell):
+      announced.append(cell.name)
+
+  def measured(**settings):
+    settings |= {"seed": 0, "num_trials": 1, "watchers": [Told()]}
+    return len(list(run([Cell(small.TRIAL)], **settings)))
+
+  known = {}
+  monkeypatch.setattr(compiling, "_POLL_SECONDS", 0.0)
+  assert measured(programs=known) == 1
+  assert announced == [Cell(small.TRIAL).name]
+  monkeypatch.setattr(compiling, "ThreadPoolExecutor", AtOnce)
+  assert measured(programs=known) == 1
+  assert len(announced) == 1
+
+
 @pytest.mark.slow
 def test_the_last_trials_of_a_cell_run_beside_the_next_cell(monkeypatch):
   # Three trials on two devices: when one is left, the other device goes on.

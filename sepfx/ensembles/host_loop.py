@@ -176,13 +176,17 @@ class _Loop:
           self._prober.close()
 
   def _wait_for_program(self) -> None:
-    """Waits a little for the next program: without it nothing can run."""
-    queue = self._unopened.next
-    if queue is not None and queue is not self._announced:
-      self._announced = queue
-      for watcher in self._watchers:
-        watcher.compiling(queue.example.cell)
+    """Waits a little for the next program: without it nothing can run.
+
+    One that an earlier round compiled is there at once, and is not announced.
+    """
     self._unopened.wait()
+    queue = self._unopened.next
+    if queue is None or queue is self._announced or self._unopened.ready:
+      return
+    self._announced = queue
+    for watcher in self._watchers:
+      watcher.compiling(queue.example.cell)
 
   def _save(self, keeper: Keeper) -> None:
     begun = [opened.in_progress() for opened in self._open if opened.running]
