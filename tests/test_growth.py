@@ -237,7 +237,8 @@ def test_what_changes_a_trial_is_refused(tmp_path, at_once, setting):
 def test_probes_and_weights_asked_for_later(tmp_path, at_once, monkeypatch):
   directory = tmp_path / "run"
   shutil.copytree(at_once, directory)
-  with counted(monkeypatch) as ran:
+  again = pytest.warns(UserWarning, match=r"run again, 2 at most\.")
+  with again, counted(monkeypatch) as ran:
     run(directory, *FIRST, "--probes=norms", "--keep_weights")
   assert len(ran) == 2
   assert files(directory) == files(at_once)
@@ -246,7 +247,8 @@ def test_probes_and_weights_asked_for_later(tmp_path, at_once, monkeypatch):
   assert len(records.models) == 2
   # Both are kept when a later command asks for neither, or for another probe.
   run(directory, *WHOLE)
-  run(directory, *FIRST, "--probes=gradient")
+  with pytest.warns(UserWarning, match=r"run again, 2 at most\."):
+    run(directory, *FIRST, "--probes=gradient")
   records = sepfx.load(directory)
   assert np.isfinite(records.probes["norm"]).sum() == 2
   assert np.isfinite(records.probes["gradient_norm"]).sum() == 2
@@ -269,7 +271,8 @@ def test_a_trial_that_contradicts_its_records_ends_the_run(tmp_path, at_once):
   curves[records.name_of(table[index])]["loss"][0] = 0.85
   np.savez_compressed(directory / "curves.npz", **curves)
   (directory / "digests.json").unlink()  # else the files are refused
-  with pytest.raises(Contradiction, match="ran again and came to"):
+  again = pytest.warns(UserWarning, match="without the probes or weights")
+  with again, pytest.raises(Contradiction, match="ran again and came to"):
     run(directory, *WHOLE, "--probes=norms")
   assert lines[row] in path.read_text()
 

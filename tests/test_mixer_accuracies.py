@@ -1,6 +1,7 @@
 """Accuracies of mixers after passes over a fixed sample."""
 
 import json
+import re
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import sepfx
 from experiments.suite import mixer_accuracies
 from experiments.suite.mixer_accuracies import STUDY
+from sepfx import probes
 from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.studies.study import Run
@@ -103,6 +105,17 @@ def test_presets_say_what_they_are_and_make_trials(name):
     seeds = jax.tree.map(lambda keys: keys[0], cell.seeds(0, 1))
     world = jax.eval_shape(trial.world, seeds)
     assert world.sample.tokens.shape == (trial.protocol.sample_size, trial.task.length)
+
+
+@pytest.mark.slow
+def test_probes_of_a_preset_are_of_its_tasks():
+  path = ROOT / "experiments/flags/zoology_mixed.cfg"
+  (text,) = re.findall("^--probes=(.*)$", path.read_text(), re.MULTILINE)
+  cells = cells_of(f"--flagfile={path}")
+  by_model = {cell.coordinates["model"]: cell.trial for cell in cells}
+  probe = probes.combined(text.split(","), [*by_model.values()])
+  for trial in by_model.values():
+    assert len(probes.value_names(probe, trial)) == 6
 
 
 @pytest.mark.slow

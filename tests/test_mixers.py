@@ -276,6 +276,16 @@ class Leaks(nn.Module):
     return rows.at[:, 2].add(rows[:, -1])
 
 
+class Centres(nn.Module):
+  """The tokens less their mean over all sequences."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return rows - jnp.mean(rows, axis=0)
+
+
 class Breaks(nn.Module):
   """Logarithms of numbers of which some are negative."""
 
@@ -319,6 +329,11 @@ def test_one_sequence_cannot_tell_of_the_future():
 def test_one_that_leaks_the_future_is_refused_by_name():
   with pytest.raises(InvalidSetting, match=r"mixers.*mine:Leaks.*output 2.*input 5"):
     check_causal(Leaks(width=WIDTH), rows_of(6, np.float32), "mine:Leaks")
+
+
+def test_one_that_mixes_sequences_is_refused_by_name():
+  with pytest.raises(InvalidSetting, match=r"mixers.*mine:Centres.*others of the batch"):
+    check_causal(Centres(width=WIDTH), rows_of(6, np.float32), "mine:Centres")
 
 
 def test_one_whose_outputs_are_not_finite_is_refused_by_name():

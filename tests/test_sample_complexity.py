@@ -169,7 +169,7 @@ def test_runs_beside_one_another_may_differ_in_axes():
   assert differing("--width=20", "--max_samples=640000") == ["max_samples"]
   assert differing("--width=30", "--check_every=5") == ["check_every", "width"]
   for arguments, message in (
-    ((), "beside: got 'width', takes runs that all have this further field"),
+    ((), r"beside: got 'width', .* these differ in width \(a further field that all"),
     (("--width=20", "--seed=1"), r"in seed \(there 1, here 0\)"),
     (("--width=20", "--thresholds=0.5"), "in thresholds "),
     (

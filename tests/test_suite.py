@@ -140,6 +140,19 @@ class Averages(nn.Module):
     return nn.BatchNorm(use_running_average=False)(rows)
 
 
+class Chunks(nn.Module):
+  """Sums that see the future within chunks of 16 tokens, but for the first chunk."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    place = jnp.arange(rows.shape[1])
+    chunk = place // 16
+    seen = (place[:, None] >= place) | ((chunk[:, None] == chunk) & (chunk > 0))
+    return jnp.einsum("ij,njd->nid", 1.0 * seen, nn.Dense(self.width)(rows))
+
+
 class Plain:
   """No module."""
 
@@ -595,6 +608,18 @@ def test_a_mixer_for_short_sequences_is_tried_on_such():
   assert cells_of("--tasks=memorisation:length=6", model)
   with pytest.raises(InvalidSetting, match="at most 6 tokens"):
     cells_of("--tasks=dyck", model)
+
+
+def test_a_mixer_is_tried_on_sequences_as_long_as_the_tasks():
+  model = f"--models={__name__}:Chunks"
+  assert cells_of("--tasks=memorisation:length=16", model)
+  for longer in ("--tasks=induction_heads", "--tasks=memorisation,dyck"):
+    with pytest.raises(
+      InvalidSetting, match=r"Chunks', .* output 16 depends on input 17"
+    ):
+      cells_of(longer, model)
+  with pytest.raises(InvalidSetting, match="output 16 depends on input 17"):
+    cells_of("--tasks=memorisation", "--length=16,20", model)
 
 
 @pytest.mark.parametrize("name", ["suite", "suite_pairs", "suite_states", "suite_quick"])

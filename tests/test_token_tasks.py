@@ -91,12 +91,20 @@ def test_distances_of_mqar_are_those_of_numbers_drawn_one_by_one(power):
   assert scipy.stats.chisquare(found, n * second).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("random_rest", [False, True])
-def test_mixed_lengths_are_sequences_of_each(random_rest):
+@pytest.mark.parametrize(
+  ("sizes", "random_rest"),
+  [
+    ({1: 8, 2: 20, 3: 24}, False),
+    ({1: 8, 2: 20, 3: 24}, True),
+    ({1: 12, 2: 24, 3: 16}, False),
+  ],
+)
+def test_mixed_lengths_are_sequences_of_each(sizes, random_rest):
   """As many of each as there are of it in the text, and drawn as those of one length."""
-  n, sizes = 12_000, {1: 8, 2: 20, 3: 24}
+  n = 12_000
   settings = {"vocabulary": 64, "power": 0.5, "random_rest": random_rest}
-  task = MQAR(length=24, num_pairs=3, mixed="8/1+8/1+20/2+24/3", **settings)
+  mixed = "+".join(f"{sizes[P]}x{P}" for P in (1, 1, 2, 3))
+  task = MQAR(length=24, num_pairs=3, mixed=mixed, **settings)
   tokens, asked, labels = map(np.asarray, task.draw(jax.random.key(0), n))
   pairs = np.sum(labels >= 0, axis=1)
   found = np.bincount(pairs)[1:]
@@ -122,13 +130,20 @@ def test_mixed_lengths_are_sequences_of_each(random_rest):
     assert np.all(rows[rest] == 0) != random_rest
 
 
+def test_a_mixture_of_one_is_that_one():
+  key, _ = jax.random.split(jax.random.key(0))
+  alone = MQAR(length=24, num_pairs=3, vocabulary=64).draw(key, 50)
+  mixed = MQAR(length=24, num_pairs=3, vocabulary=64, mixed="24x3")
+  jax.tree.map(np.testing.assert_array_equal, mixed.draw(jax.random.key(0), 50), alone)
+
+
 @pytest.mark.parametrize(
   ("fields", "what"),
   [
-    ({"mixed": "64"}, "mixed: got '64', takes as in 32/4.64/8, the largest 64 and 4"),
-    ({"mixed": "64/4+"}, "mixed"),
-    ({"mixed": "32/4"}, "mixed"),
-    ({"mixed": "64/4+8/3"}, "num_pairs: got 3, takes .* 1 to 2"),
+    ({"mixed": "64"}, r"mixed: got '64', .*32x4\+64x8, the largest of them 64 and 4"),
+    ({"mixed": "64x4+"}, "mixed"),
+    ({"mixed": "32x4"}, "mixed"),
+    ({"mixed": "64x4+8x3"}, "num_pairs: got 3, takes .* 1 to 2"),
     ({"length": 63}, "length"),
     ({"num_pairs": 17}, "num_pairs"),
     ({"vocabulary": 64}, "vocabulary"),

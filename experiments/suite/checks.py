@@ -31,10 +31,11 @@ def check(chosen: Chosen) -> None:
   for task, text in zip(tasks, chosen.values["task"], strict=True):
     if type(task) not in {type(known) for known in TASKS.values()}:
       _check_task(task, text)
-  length = min(8, *(task.length for task in tasks))
+  lengths = chosen.further.get("length", [task.length for task in tasks])
   for name in chosen.values["model"]:
     for width in chosen.values["width"]:
-      _check_mixers(name, width, length)
+      for length in sorted({*lengths}):
+        _check_mixers(name, width, length)
 
 
 def _check_task(task: Any, text: str) -> None:
@@ -102,4 +103,5 @@ def _check_mixers(name: str, width: int, length: int) -> None:
       raise
     # A mixer of somebody's own may raise anything.
     takes = "mixers, flax.linen modules with a field width of [n N width] -> [n N width] "
-    raise InvalidSetting("model", name, f"{takes}({said(error)})") from error
+    takes += f"for any N (with N = {length} {said(error)})"
+    raise InvalidSetting("model", name, takes) from error

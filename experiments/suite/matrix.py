@@ -172,9 +172,11 @@ def text_of(cell: Mapping[str, Any]) -> str:
 
 def table(summary: Mapping[str, Any]) -> Sequence[Any]:
   """n of each mixer on each task, with its interval and best rate."""
-  found = rich.table.Table(
-    "task", "mixer", "state", "without caches", "n", "best rate", "over the reference's"
-  )
+  found = rich.table.Table()
+  for name in ("task", "mixer"):  # whole, however narrow the terminal
+    found.add_column(name, overflow="fold")
+  for name in ("state", "without caches", "n", "best rate", "over the reference's"):
+    found.add_column(name)
   for cell in summary["matrix"]:
     n = text_of(cell)
     if cell["low"] is not None:

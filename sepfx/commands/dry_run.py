@@ -149,8 +149,5 @@ def _words(cells: Sequence[Cell]) -> str:
   first, *others = coordinates
   same = {k: v for k, v in first.items() if all(own[k] == v for own in others)}
   settings = (f"{k}={v}" for k, v in same.items() if k not in ("task", "model"))
-  names = (
-    ", ".join(dict.fromkeys(str(own[k]) for own in coordinates))
-    for k in ("task", "model")
-  )
-  return " ".join([": ".join(names), *settings])
+  names = dict.fromkeys(f"{own['task']}: {own['model']}" for own in coordinates)
+  return " ".join([", ".join(names), *settings])

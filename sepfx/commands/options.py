@@ -58,7 +58,7 @@ flags.DEFINE_list(
   "beside",
   [],
   "Directories of complete runs to summarise and draw together with this one, or a name "
-  "of runs that come with the study.",
+  "of runs that come with the study, as published:suite of sepfx suite.",
 )
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 flags.DEFINE_list(

@@ -141,6 +141,7 @@ def grid(
   axes: Mapping[str, Sequence],
   *,
   task_draw: str = "per_trial",
+  check: bool = True,
 ) -> list[Cell]:
   """Returns the cells of a product of axes, every one of them checked.
 
@@ -150,6 +151,7 @@ def grid(
     build: takes a value of each axis by name and returns that cell's trial.
     axes: values by name, none of them twice; the last varies fastest.
     task_draw: "per_trial" or "shared", see `Cell`.
+    check: whether `Trial.check` is called; not needed of trials that ran.
 
   Raises:
     InvalidSetting: for an axis without values or with one twice; a name that is too
@@ -182,7 +184,7 @@ def grid(
     for name, value in {**trial.coordinates, **own}.items():
       _check_text(name, value, chosen[name] if name in own else value)
     structure = jax.tree.structure(trial)
-    if structure not in checked:
+    if check and structure not in checked:
       trial.check()
       checked.add(structure)
     cells.append(Cell(trial, own, task_draw))

@@ -178,7 +178,7 @@ class _Loop:
   def _wait_for_program(self) -> None:
     """Waits a little for the next program: without it nothing can run.
 
-    One that an earlier round compiled is there at once, and is not announced.
+    One that is there at once, as those of an earlier round, is not announced.
     """
     self._unopened.wait()
     queue = self._unopened.next

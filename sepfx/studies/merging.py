@@ -104,13 +104,13 @@ def differing_axes(runs: Sequence[Chosen]) -> list[str]:
         fixed[flag] = f"{flag} (there {old}, here {new})"
     elif several and kind not in ("grid", "count", "free"):
       found.append(name)
+  for name in dict.fromkeys(name for run in runs for name in run.further):
+    if not all(name in run.further for run in runs):
+      fixed[name] = f"{name} (a further field that all have to have, or none)"
+    elif len({run.further[name] for run in runs}) > 1:
+      found.append(name)
   takes = "runs that differ in axes, budget or check_every alone; these differ in "
   require(not fixed, "beside", ", ".join(fixed), takes + ", ".join(fixed.values()))
-  for name in dict.fromkeys(name for run in runs for name in run.further):
-    takes = "runs that all have this further field, or none of them"
-    require(all(name in run.further for run in runs), "beside", name, takes)
-    if len({run.further[name] for run in runs}) > 1:
-      found.append(name)
   return found
 
 

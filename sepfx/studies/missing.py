@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import pathlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -84,7 +83,7 @@ def begun_in(
     InvalidSetting: as `beginning.begun`.
   """
   number = None if search else request.num_trials
-  files = begun(
+  return begun(
     directory,
     request.settings,
     request.cells,
@@ -98,16 +97,6 @@ def begun_in(
     named=request.named,
     asked=None if is_share else {cell.name: number for cell in request.own},
   )
-  asked = {cell.name for cell in request.own}
-  incomplete = [k for cell, k in files.incomplete_trials if cell in asked]
-  if incomplete:
-    warnings.warn(
-      f"{directory.path} has {len(incomplete)} trials without the probes or weights that "
-      "are asked for now: these run again from their beginning. Give the directory's "
-      "former command to run nothing",
-      stacklevel=2,
-    )
-  return files
 
 
 class Missing:

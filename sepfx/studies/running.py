@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import pathlib
+import warnings
 from typing import Any
 
 from sepfx.ensembles import Records
 from sepfx.records import adoption, digests, shares
 from sepfx.records.run_directory import RunDirectory
+from sepfx.records.trial_files import TrialFiles
 from sepfx.studies import share_runs
 from sepfx.studies.missing import Missing, Options, begun_in, check_draws
-from sepfx.studies.requests import Asked, planned, request_of
+from sepfx.studies.requests import Asked, Request, planned, request_of
 from sepfx.watching.viewers import LiveFigure
 
 
@@ -47,6 +49,7 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
     check_draws(request)
     adoption.take_up(directory, alone=True)
     files = begun_in(directory, request, search, options)
+    _warn_of_repeated(files, request, path)
     plan = planned(request, files.outgrown_trials, search)
     whole = None if search else len({*plan.names, *plan.again, *files.rows})
 
@@ -63,3 +66,15 @@ def run(asked: Asked, path: str | os.PathLike, options: Options) -> Any:
     adoption.discard(directory)
     digests.seal(directory)
     return left
+
+
+def _warn_of_repeated(files: TrialFiles, request: Request, path: pathlib.Path) -> None:
+  """Says how many recorded trials run again for the sake of probes or weights."""
+  own = {cell.name for cell in request.own}
+  number, incomplete = request.num_trials, files.incomplete_trials
+  if again := sum(cell in own and k < number for cell, k in incomplete):
+    warnings.warn(
+      f"{path}: recorded trials without the probes or weights that are asked for now run "
+      f"again, {again} at most. The directory's former command runs none",
+      stacklevel=3,
+    )

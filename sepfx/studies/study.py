@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -134,13 +135,17 @@ class Study:
     unknown = [a for a in unknown if a.partition("=")[0] not in running_flags]
     return settings.from_flags(self.settings, values, unknown)
 
-  def cells(self, chosen: Chosen, whole: Chosen | None = None) -> list[Cell]:
+  def cells(
+    self, chosen: Chosen, whole: Chosen | None = None, *, shipped: bool = False
+  ) -> list[Cell]:
     """Returns the grid of some settings.
 
     Args:
       chosen: the settings.
       whole: all that stands in the same directory: what tells its cells apart names
         these, too.
+      shipped: whether it is of a run that comes with the study. Its trials ran, so
+        tasks and models are not traced to be checked once more.
 
     Raises:
       InvalidSetting: for settings that cannot be used; it names the flag.
@@ -160,9 +165,10 @@ class Study:
       for name in chosen.axes if self.axes else ():
         takes = f"one value: this study tells {', '.join(self.axes)} apart, nothing else"
         require(name in self.axes, name, list(values[name]), takes)
-      self.check(chosen)
+      if not shipped:
+        self.check(chosen)
       draw = chosen.values.get("task_draw", ("per_trial",))[0]
-      return grid(build, axes, task_draw=draw)
+      return grid(build, axes, task_draw=draw, check=not shipped)
     except InvalidSetting as error:
       flag = chosen.flag_of(error.setting)
       takes = error.takes
@@ -252,15 +258,25 @@ class StudyCall:
     require(against not in study.chosen_from(chosen), "against", against, takes)
     self._study, self._chosen = study, chosen
     self._keep_weights = study.keep_weights or keep_weights
-    paths = [own for path in paths for own in study.runs_at(path)]
-    self._paths, self._against, self._look = paths, against, look
+    found = [
+      (own, path in study.recorded) for path in paths for own in study.runs_at(path)
+    ]
+    self._paths = [path for path, _ in found]
+    self._against, self._look = against, look
     self._trusted, self._is_probed = trusted, len(probes) > 0
     self._own = study.cells(chosen)
     every = [*study.probes, *(each for each in probes if each not in study.probes)]
     trials = [cell.trial for cell in self._own]
     self._probe = probes_lib.combined(every, trials, own_columns(self._own))
     self._others = [
-      beside.read(path, study.settings, study.cells, trusted, chosen) for path in paths
+      beside.read(
+        path,
+        study.settings,
+        functools.partial(study.cells, shipped=shipped),
+        trusted,
+        chosen,
+      )
+      for path, shipped in found
     ]
 
   def request(self, stored: Mapping[str, Any] | None) -> Request:

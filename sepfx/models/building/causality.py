@@ -1,4 +1,4 @@
-"""Whether a model is causal, by trying."""
+"""Whether a model is causal, and maps each sequence by itself, by trying."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sepfx.errors import require
 def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
   """Raises `InvalidSetting` if what a position becomes depends on a later one.
 
-  One input at a time is exchanged for another, with initial weights and with all of them
-  moved a little, either way and upwards: a part that begins at zero hides what it will
-  depend on. Not found is what depends on later inputs by less than rounding errors, or
-  only with weights that give no finite outputs when they are moved so.
+  Or on another sequence. One input at a time is exchanged for another, with initial
+  weights and with all of them moved a little, either way and upwards: a part that begins
+  at zero hides what it will depend on. Not found is what depends on later inputs by less
+  than rounding errors, only in longer sequences, or only with weights that give no finite
+  outputs when they are moved so.
 
   Args:
     mixer: [n N ...] -> [n N ...].
@@ -28,7 +29,8 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
     name: what it is called, for the message.
 
   Raises:
-    InvalidSetting: for a mixer that is not causal, or whose outputs are not finite.
+    InvalidSetting: for a mixer that is not causal, that mixes sequences, or whose outputs
+      are not finite.
     ValueError: for inputs that cannot tell.
   """
   if len(inputs) < 2 or np.array_equal(inputs, jnp.roll(inputs, 1, axis=0)):
@@ -40,6 +42,12 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
     others = jnp.roll(inputs, 1, axis=0)
     other = (jnp.arange(N) == k).reshape(1, N, *(1,) * (inputs.ndim - 2))
     return jnp.asarray(mixer.apply(variables, jnp.where(other, others, inputs)))
+
+  @jax.jit
+  def of_first(variables: Any) -> Array:
+    """What the first sequence becomes, where all sequences are the first."""
+    alike = jnp.broadcast_to(inputs[:1], inputs.shape)
+    return jnp.asarray(mixer.apply(variables, alike))[0]
 
   variables = mixer.init(jax.random.key(0), inputs)
   ways: dict[str, Callable[[Array], Array]] = {
@@ -55,11 +63,16 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
       require(when != "", "mixers", name, takes)
       continue  # such weights may be none that it can have
     scale = np.max(np.abs(wanted)) * float(jnp.finfo(jnp.float32).eps)
+    differs = np.abs(np.asarray(of_first(own), float) - wanted[0]).max() > 100 * scale
+    takes = (
+      "a mixer of each sequence by itself: what this one makes of a sequence depends "
+    )
+    require(not differs, "mixers", name, f"{takes}on others of the batch{when}")
     for k in range(1, N):
       found = np.abs(np.asarray(mixed(own, k), float)[:, :k] - wanted[:, :k])
       leaks = found.max(axis=(0, *range(2, found.ndim))) > 100 * scale
       which = f"output {np.argmax(leaks)} depends on input {k}{when}"
-      takes = f"a causal mixer: of this one {which}"
+      takes = f"a causal mixer, which sees no later inputs: of this one {which}"
       require(not np.any(leaks), "mixers", name, takes)
 
 

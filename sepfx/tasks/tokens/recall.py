@@ -34,8 +34,8 @@ class MQAR(TokenTask):
     power: a; 1 for distances that are uniform.
     random_rest: whether random tokens stand where else 0 does, as in the published
       generator's default.
-    mixed: as in 32/4+32/4+64/8, lengths and numbers of pairs of which one is drawn for
-      each sequence, the largest N and P. What is shorter ends with 0s. Empty for N/P.
+    mixed: lengths and numbers of pairs, as in 32x4+32x4+64x8, the largest N and P. One is
+      drawn for each sequence, and shorter ones end with 0s. Empty for N and P alone.
 
   Raises:
     InvalidSetting: for a setting outside its domain.
@@ -56,18 +56,18 @@ class MQAR(TokenTask):
     require(N >= 4 and N % 2 == 0, "length", N, "an even number >= 4")
     require(1 <= P <= N // 4, "num_pairs", P, f"an integer from 1 to {N // 4}, N / 4")
     require(V > N and V % 2 == 0, "vocabulary", V, f"an even number > {N}, the length")
-    proper = math.isfinite(self.power) and self.power > 0
-    require(proper, "power", self.power, "a positive number")
-    proper = re.fullmatch(r"(\d+/\d+(\+(?=\d)|$))*", self.mixed) is not None
+    require(0 < self.power < math.inf, "power", self.power, "a positive number")
+    proper = re.fullmatch(r"([0-9]+x[0-9]+(\+(?=.)|$))*", self.mixed) is not None
     proper = proper and tuple(map(max, zip(*self._kinds, strict=True))) == (N, P)
-    require(proper, "mixed", self.mixed, f"as in 32/4+64/8, the largest {N} and {P}")
+    takes = f"lengths and pairs as in 32x4+64x8, the largest of them {N} and {P}"
+    require(proper, "mixed", self.mixed, takes)
     for M, Q in self._kinds if self.mixed else ():
       dataclasses.replace(self, length=M, num_pairs=Q, mixed="")
 
   @property
   def _kinds(self) -> list[tuple[int, ...]]:
-    texts = (self.mixed or f"{self.length}/{self.num_pairs}").split("+")
-    return [tuple(map(int, text.split("/"))) for text in texts]
+    texts = (self.mixed or f"{self.length}x{self.num_pairs}").split("+")
+    return [tuple(map(int, text.split("x"))) for text in texts]
 
   @property
   def num_answers(self) -> int:
@@ -77,7 +77,7 @@ class MQAR(TokenTask):
   def draw(self, key: PRNGKeyArray, num_samples: int) -> Sequences:
     """Draws n sequences."""
     N, P, half, kinds = self.length, self.num_pairs, self.vocabulary // 2, self._kinds
-    length, pairs = jnp.array(kinds[0])
+    (length, pairs), *_ = kinds
     if self.mixed:
       key, of_kinds = jax.random.split(key)
       kind = jax.random.randint(of_kinds, (num_samples, 1), 0, len(kinds))
