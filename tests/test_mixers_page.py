@@ -12,11 +12,11 @@ from sepfx.studies.study import Run
 
 PAGE = GALLERY / "mixers.md"
 RECORDED = STUDY.recorded["published:suite"]
+NEGATIVE = RESULTS / "mixers/negative"
 
 
 @functools.cache
-def recomputed():
-  paths = STUDY.runs_at("published:suite")
+def recomputed(*paths):
   parts = [beside.read(path, STUDY.settings, STUDY.cells) for path in paths]
   records, cells = beside.together(parts)
   return STUDY.summarise(Run(records, cells, parts[0].chosen, "length"))
@@ -24,18 +24,33 @@ def recomputed():
 
 def lines_of(task):
   """Rows of a task's table, the least n first."""
-  own = [cell for cell in recomputed()["matrix"] if cell["task"] == task]
+  summary = recomputed(*STUDY.runs_at("published:suite"))
+  own = [cell for cell in summary["matrix"] if cell["task"] == task]
   own.sort(key=lambda cell: (cell["rate"] is None, cell["n"]))
   found = []
   for cell in own:
-    n = matrix.text_of(cell)
-    if cell["low"] is not None:
-      n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
     over = cell["over"]
     over = "" if over is None else f"{matrix.SIGNS[cell['over_bound']]}{over:.2g}"
-    rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
+    n, rate = said(cell)
     found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} | {rate} |")
   return [line.replace("|  |", "| |") for line in found]
+
+
+def negative_lines():
+  """Rows of the table of delta rules with negative eigenvalues."""
+  found = []
+  for cell in recomputed(str(NEGATIVE))["matrix"]:
+    n, rate = said(cell)
+    found.append(f"| `{cell['task']}` | `{cell['model']}` | {n} | {rate} |")
+  return found
+
+
+def said(cell):
+  """n with its interval, and the best rate."""
+  n = matrix.text_of(cell)
+  if cell["low"] is not None:
+    n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
+  return n, "none" if cell["rate"] is None else f"{cell['rate']:g}"
 
 
 def tasks():
@@ -43,16 +58,16 @@ def tasks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", tasks())
+@pytest.mark.parametrize("task", [*tasks(), "negative"])
 def test_tables_are_what_the_rows_say(task):
   text = PAGE.read_text().splitlines()
-  lines = lines_of(task)
+  lines = negative_lines() if task == "negative" else lines_of(task)
   first = text.index(lines[0])
   assert text[first : first + len(lines)] == lines
 
 
 def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():
-  assert set(commands("mixers.md")) == {*tasks()}
+  assert set(commands("mixers.md")) == {*tasks(), "suite_negative"}
   assert (RESULTS / "mixers/figure.png").stat().st_size > 0
 
 
