@@ -541,8 +541,8 @@ def test_of_one_rate_there_is_one():
   [
     ("LeaksLater", "output 0 depends on input 1, once its weights have moved"),
     ("LeaksUpwards", "output 0 depends on input 1, once its weights have become larger"),
-    ("Wider", r"real numbers \(2, 8, 64\) .*mixer_0 gave float32 \(2, 8, 128\)"),
-    ("Turns", r"real numbers \(2, 8, 64\) .*mixer_0 gave complex64 \(2, 8, 64\)"),
+    ("Wider", r"real numbers \(2, 32, 64\) .*mixer_0 gave float32 \(2, 32, 128\)"),
+    ("Turns", r"real numbers \(2, 32, 64\) .*mixer_0 gave complex64 \(2, 32, 64\)"),
     ("Masked", "raised: TypeError: .*missing 1 required positional argument: 'mask'"),
     ("Drops", "draws no random numbers where it is evaluated"),
     ("Averages", "parameters only .*batch_stats"),
