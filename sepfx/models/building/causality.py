@@ -35,19 +35,11 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
   """
   if len(inputs) < 2 or np.array_equal(inputs, jnp.roll(inputs, 1, axis=0)):
     raise ValueError("it takes two sequences at least that differ")
-  N = inputs.shape[1]
+  others = jnp.roll(inputs, 1, axis=0)
 
   @jax.jit
-  def mixed(variables: Any, k: Array | int) -> Array:
-    others = jnp.roll(inputs, 1, axis=0)
-    other = (jnp.arange(N) == k).reshape(1, N, *(1,) * (inputs.ndim - 2))
-    return jnp.asarray(mixer.apply(variables, jnp.where(other, others, inputs)))
-
-  @jax.jit
-  def of_first(variables: Any) -> Array:
-    """What the first sequence becomes, where all sequences are the first."""
-    alike = jnp.broadcast_to(inputs[:1], inputs.shape)
-    return jnp.asarray(mixer.apply(variables, alike))[0]
+  def mixed(variables: Any, rows: Array) -> Array:
+    return jnp.asarray(mixer.apply(variables, rows))
 
   variables = mixer.init(jax.random.key(0), inputs)
   ways: dict[str, Callable[[Array], Array]] = {
@@ -57,19 +49,21 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
   }
   for when, way in ways.items():
     own = _moved(variables, way)
-    wanted = np.asarray(mixed(own, N), float)
+    wanted = np.asarray(mixed(own, inputs), float)
     if not np.all(np.isfinite(wanted)):
       takes = "a causal mixer: outputs of this one are not finite, so nothing can be told"
       require(when != "", "mixers", name, takes)
       continue  # such weights may be none that it can have
     scale = np.max(np.abs(wanted)) * float(jnp.finfo(jnp.float32).eps)
-    differs = np.abs(np.asarray(of_first(own), float) - wanted[0]).max() > 100 * scale
+    alike = np.asarray(mixed(own, jnp.broadcast_to(inputs[:1], inputs.shape)), float)
+    differs = np.abs(alike[0] - wanted[0]).max() > 100 * scale
     takes = (
       "a mixer of each sequence by itself: what this one makes of a sequence depends "
     )
     require(not differs, "mixers", name, f"{takes}on others of the batch{when}")
-    for k in range(1, N):
-      found = np.abs(np.asarray(mixed(own, k), float)[:, :k] - wanted[:, :k])
+    for k in range(1, inputs.shape[1]):
+      exchanged = inputs.at[:, k].set(others[:, k])
+      found = np.abs(np.asarray(mixed(own, exchanged), float)[:, :k] - wanted[:, :k])
       leaks = found.max(axis=(0, *range(2, found.ndim))) > 100 * scale
       which = f"output {np.argmax(leaks)} depends on input {k}{when}"
       takes = f"a causal mixer, which sees no later inputs: of this one {which}"
