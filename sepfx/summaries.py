@@ -20,7 +20,7 @@ _MOST_LINES = 30
 _MIRRORED = {AT_LEAST: AT_MOST, AT_MOST: AT_LEAST, "": ""}
 # Columns that tell rows apart by numbers alone, or say nothing of what is asked.
 _NOT_PRINTED = (
-  "task", "budget", "resolution", "censored", "diverged", "log_spread", "error",
+  "budget", "resolution", "censored", "diverged", "log_spread", "error",
   "against", "smallest", "largest", "on_grid", "grid_error", "confidence",
 )  # fmt: skip
 
@@ -148,6 +148,7 @@ def _printed(rows: Rows) -> Iterator[str]:
   hidden = {
     *_NOT_PRINTED,
     "series" if "length" in every and "model" in every else "model",
+    *([] if len({row["task"] for row in rows if "task" in row}) > 1 else ["task"]),
   }
   names = [
     name

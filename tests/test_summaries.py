@@ -145,6 +145,23 @@ def test_printed_rows_say_of_which_series_they_are():
   assert all("transformer" in line or "Mixer" in line for line in printed[4:])
 
 
+def test_printed_rows_name_their_tasks_where_there_are_several():
+  rows = {
+    task: [(task, "gru", 8, k, 0.1, 100, "reached") for k in range(3)]
+    for task in ("mqar", "dyck")
+  }
+  settings = {"protocol": {"batch_size": 10, "check_every": 1, "max_samples": 10**6}}
+
+  def printed(own):
+    records = dataclasses.replace(as_records(own), settings=settings)
+    return str(sepfx.summarise(records)).splitlines()
+
+  assert not any("mqar" in line for line in printed(rows["mqar"]))
+  lines = printed([*rows["mqar"], *rows["dyck"]])
+  for task in rows:
+    assert sum(line.split()[:2] == [task, "gru"] for line in lines) == 1
+
+
 def test_printed_summaries_name_the_parts(records):
   assert str(sepfx.summarise(records)).startswith("Thresholds are of the test mean sq")
   text = str(sepfx.summarise(records))
