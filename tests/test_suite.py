@@ -17,7 +17,7 @@ from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
-from sepfx.studies.study import Run
+from sepfx.studies.study import Run, StudyCall
 from sepfx.tasks.tokens import TASKS, Sequences, TokenTask
 from tests.programs import ROOT, check_preset_says_what_it_is
 
@@ -603,6 +603,26 @@ def test_what_is_published_stands_for_its_directories(tmp_path):
     nowhere.runs_at("published:suite")
 
 
+def test_what_is_published_is_of_a_task_that_is_asked_for(tmp_path):
+  (tmp_path / "dyck").symlink_to(STUDY.recorded["published:suite"] / "dyck")
+  study = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
+
+  def call(tasks):
+    chosen = study.chosen(
+      [
+        f"--flagfile={ROOT}/experiments/flags/suite.cfg",
+        f"--tasks={tasks}",
+        f"--models={__name__}:Sums",
+      ]
+    )
+    return StudyCall(study, chosen, paths=["published:suite"])
+
+  assert call("dyck,k_hop")
+  says = "got 'published:suite of k_hop', takes tasks of which it has trials: dyck$"
+  with pytest.raises(InvalidSetting, match=says):
+    call("k_hop")
+
+
 def test_a_mixer_for_short_sequences_is_tried_on_such():
   model = "--models=hyena:length=6"
   assert cells_of("--tasks=memorisation:length=6", model)
@@ -662,6 +682,8 @@ def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["model"] for cell in summary["matrix"]] == ["attention", "min_gru"]
   assert (tmp_path / "run/figure.png").stat().st_size > 0
+  elsewhere = {**settings, "tasks": "memorisation:length=8", "max_samples": 640}
+  sepfx.run(STUDY, elsewhere, directory=tmp_path / "other task", progress=False)
   beside = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
   own = {**settings, "models": f"{__name__}:Sums", "width": 8, "max_samples": 5_000}
   sepfx.run(
@@ -669,6 +691,7 @@ def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
     progress=False,
   )  # fmt: skip
   summary = json.loads((tmp_path.with_name("own") / "summary.json").read_text())
+  assert {cell["task"] for cell in summary["matrix"]} == {"in_context_recall"}
   models = [cell["model"] for cell in summary["matrix"]]
   assert models == [
     f"{__name__}:Sums, width=8",

@@ -100,7 +100,7 @@ class Study:
     axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
     recorded: names that --beside takes, each for a directory whose own directories are
-      complete runs that come with the study.
+      complete runs that come with the study. They stand beside a run that has their task.
   """
 
   settings: type
@@ -258,26 +258,28 @@ class StudyCall:
     require(against not in study.chosen_from(chosen), "against", against, takes)
     self._study, self._chosen = study, chosen
     self._keep_weights = study.keep_weights or keep_weights
-    found = [
-      (own, path in study.recorded) for path in paths for own in study.runs_at(path)
-    ]
-    self._paths = [path for path, _ in found]
     self._against, self._look = against, look
     self._trusted, self._is_probed = trusted, len(probes) > 0
     self._own = study.cells(chosen)
     every = [*study.probes, *(each for each in probes if each not in study.probes)]
     trials = [cell.trial for cell in self._own]
     self._probe = probes_lib.combined(every, trials, own_columns(self._own))
-    self._others = [
-      beside.read(
-        path,
-        study.settings,
-        functools.partial(study.cells, shipped=shipped),
-        trusted,
-        chosen,
-      )
-      for path, shipped in found
-    ]
+    self._beside: list[tuple[str, bool, Part]] = []
+    for name in paths:
+      shipped = name in study.recorded
+      cells = functools.partial(study.cells, shipped=shipped)
+      found = [
+        (path, shipped, beside.read(path, study.settings, cells, trusted, chosen))
+        for path in study.runs_at(name)
+      ]
+      if shipped:
+        takes = "tasks of which it has trials: "
+        takes += ", ".join(
+          task for *_, own in found for task in own.chosen.values["task"]
+        )
+        known = any(beside.have_a_task_in_common(own.chosen, chosen) for *_, own in found)
+        require(known, "beside", f"{name} of {', '.join(chosen.values['task'])}", takes)
+      self._beside += found
 
   def request(self, stored: Mapping[str, Any] | None) -> Request:
     """Returns what is asked of a directory: see `requests.Asked`."""
@@ -290,10 +292,16 @@ class StudyCall:
       cells = classes.cells_of(whole, study.cells, self._trusted, chosen)
       own = study.cells(chosen, whole)
       _check_budget(stored["settings"], whole, cells)
+    shown = [
+      (path, part)
+      for path, shipped, part in self._beside
+      if not shipped or beside.have_a_task_in_common(part.chosen, whole)
+    ]
     nothing = Records(np.empty(0), (), {})
+    self._others = [part for _, part in shown]
     parts = [Part(nothing, cells, whole), *self._others]
-    chosen_from = study.chosen_from(whole)
-    beside.check(parts, self._paths, self._against, chosen_from, study.axes)
+    paths, chosen_from = [path for path, _ in shown], study.chosen_from(whole)
+    beside.check(parts, paths, self._against, chosen_from, study.axes)
     self._whole = whole
     return Request(
       own=own,
