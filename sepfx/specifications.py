@@ -138,9 +138,8 @@ def imported(name: str, setting: str, takes: str) -> Any:
     return getattr(importlib.import_module(module_name), attribute)
   except Exception as error:  # a module of somebody's own may raise anything
     said = f"{type(error).__name__}: {one_line(error)}"
-    raise InvalidSetting(
-      setting, name, f"{takes} (importing it raised {said})"
-    ) from error
+    takes = f"what can be imported as package.module:name (importing it raised {said})"
+    raise InvalidSetting(setting, name, takes) from error
 
 
 def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:
