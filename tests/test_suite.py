@@ -642,7 +642,9 @@ def test_a_mixer_is_tried_on_sequences_as_long_as_the_tasks():
     cells_of("--tasks=memorisation", "--length=16,20", model)
 
 
-@pytest.mark.parametrize("name", ["suite", "suite_pairs", "suite_states", "suite_quick"])
+@pytest.mark.parametrize(
+  "name", ["suite", "suite_pairs", "suite_states", "suite_zoology", "suite_quick"]
+)
 def test_presets_say_what_they_are(name):
   check_preset_says_what_it_is(ROOT / f"experiments/flags/{name}.cfg")
 
