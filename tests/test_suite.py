@@ -684,20 +684,26 @@ def test_a_run_leaves_a_matrix_and_others_stand_beside_it(tmp_path):
   summary = json.loads((tmp_path / "run/summary.json").read_text())
   assert [cell["model"] for cell in summary["matrix"]] == ["attention", "min_gru"]
   assert (tmp_path / "run/figure.png").stat().st_size > 0
-  elsewhere = {**settings, "tasks": "memorisation:length=8", "max_samples": 640}
-  sepfx.run(STUDY, elsewhere, directory=tmp_path / "other task", progress=False)
+  other = {"tasks": "memorisation:length=8", "max_samples": 640}
+  sepfx.run(STUDY, {**settings, **other}, directory=tmp_path / "other", progress=False)
   beside = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
   own = {**settings, "models": f"{__name__}:Sums", "width": 8, "max_samples": 5_000}
-  sepfx.run(
-    beside, own, directory=tmp_path.with_name("own"), beside="published:suite",
-    progress=False,
-  )  # fmt: skip
-  summary = json.loads((tmp_path.with_name("own") / "summary.json").read_text())
-  assert {cell["task"] for cell in summary["matrix"]} == {"in_context_recall"}
-  models = [cell["model"] for cell in summary["matrix"]]
+
+  def matrix_of(own):
+    path = tmp_path.with_name("own")
+    sepfx.run(beside, own, directory=path, beside="published:suite", progress=False)
+    return json.loads((path / "summary.json").read_text())["matrix"]
+
+  cells = matrix_of(own)
+  assert {cell["task"] for cell in cells} == {"in_context_recall"}
+  models = [cell["model"] for cell in cells]
   assert models == [
     f"{__name__}:Sums, width=8",
     "attention, width=16",
     "min_gru, width=16",
   ]
-  assert {cell["reference"] for cell in summary["matrix"]} == {"attention, width=16"}
+  assert {cell["reference"] for cell in cells} == {"attention, width=16"}
+  # Another task in the same directory: both stand there, and so do both beside them.
+  cells = matrix_of({**own, "tasks": "memorisation:length=8"})
+  of_others = [cell["task"] for cell in cells if "Sums" not in cell["model"]]
+  assert sorted({*of_others}) == ["in_context_recall", "memorisation"]
