@@ -1,6 +1,7 @@
-"""The tables of docs/gallery/mixers.md, made again from the rows that the study ships."""
+"""The tables of docs/gallery/mixers.md and zoology.md, made again from rows that ship."""
 
 import functools
+import json
 
 import pytest
 
@@ -13,6 +14,7 @@ from sepfx.studies.study import Run
 PAGE = GALLERY / "mixers.md"
 RECORDED = STUDY.recorded["published:suite"]
 NEGATIVE = RESULTS / "mixers/negative"
+ZOOLOGY = RESULTS / "zoology"
 
 
 @functools.cache
@@ -29,9 +31,8 @@ def lines_of(task):
   own.sort(key=lambda cell: (cell["rate"] is None, cell["n"]))
   found = []
   for cell in own:
-    over = cell["over"]
-    over = "" if over is None else f"{matrix.SIGNS[cell['over_bound']]}{over:.2g}"
     n, rate = said(cell)
+    over = over_of(cell)
     found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} | {rate} |")
   return [line.replace("|  |", "| |") for line in found]
 
@@ -45,12 +46,40 @@ def negative_lines():
   return found
 
 
+def accuracy_lines():
+  """Rows of the table of accuracies by epochs, in both programs."""
+  found = []
+  for line in (ZOOLOGY / "accuracies.jsonl").read_text().splitlines():
+    own = json.loads(line)
+    after = own["accuracies"]
+    by_epoch = [f"{after[k - 1]:.3f}" if k <= len(after) else "" for k in (1, 2, 4, 8)]
+    last = f"{after[-1]:.3f}", str(len(after))
+    cells = [f"`{own['model']}`", own["program"], *by_epoch, *last]
+    found.append(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|")
+  return found
+
+
+def fresh_lines():
+  """Rows of the table of n on fresh sequences of Zoology's task."""
+  found = []
+  for cell in recomputed(str(ZOOLOGY / "fresh"))["matrix"]:
+    n, over = said(cell)[0], over_of(cell)
+    found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} |")
+  return [line.replace("|  |", "| |") for line in found]
+
+
 def said(cell):
   """n with its interval, and the best rate."""
   n = matrix.text_of(cell)
   if cell["low"] is not None:
     n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
   return n, "none" if cell["rate"] is None else f"{cell['rate']:g}"
+
+
+def over_of(cell):
+  """n over attention's."""
+  over = cell["over"]
+  return "" if over is None else f"{matrix.SIGNS[cell['over_bound']]}{over:.2g}"
 
 
 def tasks():
@@ -62,6 +91,13 @@ def tasks():
 def test_tables_are_what_the_rows_say(task):
   text = PAGE.read_text().splitlines()
   lines = negative_lines() if task == "negative" else lines_of(task)
+  first = text.index(lines[0])
+  assert text[first : first + len(lines)] == lines
+
+
+@pytest.mark.parametrize("lines", [accuracy_lines, fresh_lines])
+def test_the_tables_beside_zoology_are_what_was_recorded(lines):
+  text, lines = (GALLERY / "zoology.md").read_text().splitlines(), lines()
   first = text.index(lines[0])
   assert text[first : first + len(lines)] == lines
 
