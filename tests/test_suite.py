@@ -17,6 +17,7 @@ from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
 from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
+from sepfx.studies.beside import tasks_of
 from sepfx.studies.study import Run, StudyCall
 from sepfx.tasks.tokens import TASKS, Sequences, TokenTask
 from tests.programs import ROOT, check_preset_says_what_it_is
@@ -548,7 +549,11 @@ def test_of_one_rate_there_is_one():
     ("Averages", "parameters only .*batch_stats"),
     ("Plain", "a flax.linen module .it made a Plain."),
     ("np", "package.module:factory"),
-    ("Nothing", "importing it raised AttributeError: .*no attribute 'Nothing'"),
+    (
+      "Nothing",
+      "takes NAME:FIELD=VALUE, or what can be imported as package.module:name "
+      "[(]importing it raised AttributeError: .*no attribute 'Nothing'",
+    ),
   ],
 )
 def test_a_mixer_that_is_none_is_refused_by_name(name, says):
@@ -603,24 +608,30 @@ def test_what_is_published_stands_for_its_directories(tmp_path):
     nowhere.runs_at("published:suite")
 
 
-def test_what_is_published_is_of_a_task_that_is_asked_for(tmp_path):
-  (tmp_path / "dyck").symlink_to(STUDY.recorded["published:suite"] / "dyck")
+def test_what_is_published_is_of_the_tasks_in_the_directory(tmp_path):
+  for task in ("dyck", "word_problem_S3"):
+    (tmp_path / task).symlink_to(STUDY.recorded["published:suite"] / task)
   study = dataclasses.replace(STUDY, recorded={"published:suite": tmp_path})
 
-  def call(tasks):
-    chosen = study.chosen(
-      [
-        f"--flagfile={ROOT}/experiments/flags/suite.cfg",
-        f"--tasks={tasks}",
-        f"--models={__name__}:Sums",
-      ]
-    )
-    return StudyCall(study, chosen, paths=["published:suite"])
+  def shown(tasks, stored=None):
+    flags = [f"--flagfile={ROOT}/experiments/flags/suite.cfg", f"--tasks={tasks}"]
+    chosen = study.chosen([*flags, "--models=min_gru:state_dim=32"])
+    call = StudyCall(study, chosen, paths=["published:suite"])
+    request = call.request(stored and {"settings": stored})
+    return {
+      own for part in call._others for own in tasks_of(part.cells)
+    }, request.settings
 
-  assert call("dyck,k_hop")
-  says = "got 'published:suite of k_hop', takes tasks of which it has trials: dyck$"
-  with pytest.raises(InvalidSetting, match=says):
-    call("k_hop")
+  both, there = shown("dyck,k_hop")
+  assert both == {"dyck"}
+  # A task by its name, not by the text that stands for it.
+  assert shown("word_problem_S5:group=S3")[0] == {"word_problem_S3"}
+  for other in ("k_hop", "word_problem_S3:group=S5"):
+    says = "takes tasks of which it has trials: dyck, word_problem_S3$"
+    with pytest.raises(InvalidSetting, match=f"'published:suite of .*', {says}"):
+      shown(other)
+  # What stands in the directory counts, too.
+  assert shown("k_hop", there)[0] == {"dyck"}
 
 
 def test_a_mixer_for_short_sequences_is_tried_on_such():

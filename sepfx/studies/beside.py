@@ -12,7 +12,6 @@ from sepfx.errors import InvalidSetting, require
 from sepfx.plotting import notes_by_name
 from sepfx.records import load
 from sepfx.records.agreement import check_rows
-from sepfx.specifications import base
 from sepfx.statistics.series import BUDGETS
 from sepfx.studies.classes import cells_of
 from sepfx.studies.merging import differing_axes
@@ -66,10 +65,9 @@ def read(
     raise InvalidSetting("beside", path, takes) from error
 
 
-def have_a_task_in_common(first: Chosen, second: Chosen) -> bool:
-  """Whether settings name one task, with whatever fields."""
-  own, others = ({base(task) for task in each.values["task"]} for each in (first, second))
-  return not own.isdisjoint(others)
+def tasks_of(cells: Sequence[Cell]) -> list[str]:
+  """Names of the tasks of a grid, as its trials have them."""
+  return list(dict.fromkeys(cell.trial.coordinates["task"] for cell in cells))
 
 
 def check(

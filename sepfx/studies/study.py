@@ -100,7 +100,8 @@ class Study:
     axes: all that its summary tells apart; empty for any.
     check: raises `InvalidSetting` for settings that do not go together.
     recorded: names that --beside takes, each for a directory whose own directories are
-      complete runs that come with the study. They stand beside a run that has their task.
+      complete runs that come with the study, of one task each. Those of the tasks in a
+      run's directory stand beside it.
   """
 
   settings: type
@@ -264,22 +265,14 @@ class StudyCall:
     every = [*study.probes, *(each for each in probes if each not in study.probes)]
     trials = [cell.trial for cell in self._own]
     self._probe = probes_lib.combined(every, trials, own_columns(self._own))
-    self._beside: list[tuple[str, bool, Part]] = []
+    self._beside: list[tuple[str, dict[str, Part]]] = []
     for name in paths:
-      shipped = name in study.recorded
-      cells = functools.partial(study.cells, shipped=shipped)
-      found = [
-        (path, shipped, beside.read(path, study.settings, cells, trusted, chosen))
+      cells = functools.partial(study.cells, shipped=name in study.recorded)
+      parts = {
+        path: beside.read(path, study.settings, cells, trusted, chosen)
         for path in study.runs_at(name)
-      ]
-      if shipped:
-        takes = "tasks of which it has trials: "
-        takes += ", ".join(
-          task for *_, own in found for task in own.chosen.values["task"]
-        )
-        known = any(beside.have_a_task_in_common(own.chosen, chosen) for *_, own in found)
-        require(known, "beside", f"{name} of {', '.join(chosen.values['task'])}", takes)
-      self._beside += found
+      }
+      self._beside.append((name, parts))
 
   def request(self, stored: Mapping[str, Any] | None) -> Request:
     """Returns what is asked of a directory: see `requests.Asked`."""
@@ -292,15 +285,10 @@ class StudyCall:
       cells = classes.cells_of(whole, study.cells, self._trusted, chosen)
       own = study.cells(chosen, whole)
       _check_budget(stored["settings"], whole, cells)
-    shown = [
-      (path, part)
-      for path, shipped, part in self._beside
-      if not shipped or beside.have_a_task_in_common(part.chosen, whole)
-    ]
+    paths, self._others = self._shown(cells)
     nothing = Records(np.empty(0), (), {})
-    self._others = [part for _, part in shown]
     parts = [Part(nothing, cells, whole), *self._others]
-    paths, chosen_from = [path for path, _ in shown], study.chosen_from(whole)
+    chosen_from = study.chosen_from(whole)
     beside.check(parts, paths, self._against, chosen_from, study.axes)
     self._whole = whole
     return Request(
@@ -315,6 +303,19 @@ class StudyCall:
       keep_weights=self._keep_weights,
       notes=notes_of(cells),
     )
+
+  def _shown(self, cells: Sequence[Cell]) -> tuple[list[str], list[Part]]:
+    """Paths and runs beside a grid: of those that come with the study, by its tasks."""
+    tasks, shown = beside.tasks_of(cells), []
+    for name, parts in self._beside:
+      found = list(parts.items())
+      if name in self._study.recorded:
+        known = [own for _, part in found for own in beside.tasks_of(part.cells)]
+        takes = f"tasks of which it has trials: {', '.join(known)}"
+        found = [own for own in found if {*tasks} & {*beside.tasks_of(own[1].cells)}]
+        require(len(found) > 0, "beside", f"{name} of {', '.join(tasks)}", takes)
+      shown += found
+    return [path for path, _ in shown], [part for _, part in shown]
 
   def search(self, request: Request) -> Search | None:
     """What chooses among the trials: see `requests.Asked`."""
