@@ -56,7 +56,8 @@ def accuracy_lines():
     after = own["accuracies"]
     by_epoch = [f"{after[k - 1]:.3f}" if k <= len(after) else "" for k in (1, 2, 4, 8)]
     last = f"{after[-1]:.3f}", str(len(after)), PUBLISHED.get(own["model"], "")
-    cells = [f"`{own['model']}`", own["program"], *by_epoch, *last]
+    start = f"`{own['model']}`", f"{own['learning_rate']:g}", own["program"]
+    cells = [*start, *by_epoch, *last]
     found.append(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|")
   return found
 
