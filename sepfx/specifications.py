@@ -124,11 +124,6 @@ def importing_only(names: Collection[str]) -> Iterator[None]:
 def imported(name: str, setting: str, takes: str) -> Any:
   """Returns what "package.module:name" stands for.
 
-  Args:
-    name: as above.
-    setting: what it was given as, for messages.
-    takes: what stands in a message for a name without a colon.
-
   Raises:
     InvalidSetting: if it cannot be imported, or may not be within `importing_only`.
   """
@@ -143,8 +138,9 @@ def imported(name: str, setting: str, takes: str) -> Any:
     return getattr(importlib.import_module(module_name), attribute)
   except Exception as error:  # a module of somebody's own may raise anything
     said = f"{type(error).__name__}: {one_line(error)}"
-    takes = "NAME:FIELD=VALUE, or what can be imported as package.module:name "
-    raise InvalidSetting(setting, name, f"{takes}(importing it raised {said})") from error
+    raise InvalidSetting(
+      setting, name, f"{takes} (importing it raised {said})"
+    ) from error
 
 
 def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:
