@@ -11,7 +11,6 @@ from experiments.suite.study import STUDY
 from sepfx.studies import beside
 from sepfx.studies.study import Run
 
-PAGE = GALLERY / "mixers.md"
 RECORDED = STUDY.recorded["published:suite"]
 NEGATIVE = RESULTS / "mixers/negative"
 ZOOLOGY = RESULTS / "zoology"
@@ -34,17 +33,16 @@ def lines_of(task):
   found = []
   for cell in own:
     n, rate = said(cell)
-    over = over_of(cell)
-    found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} | {rate} |")
-  return [line.replace("|  |", "| |") for line in found]
+    memory, over = f"{cell['memory']:,}", over_of(cell)
+    found.append(line_of(f"`{cell['model']}`", memory, n, over, rate))
+  return found
 
 
 def negative_lines():
   """Rows of the table of delta rules with negative eigenvalues."""
   found = []
   for cell in recomputed(str(NEGATIVE))["matrix"]:
-    n, rate = said(cell)
-    found.append(f"| `{cell['task']}` | `{cell['model']}` | {n} | {rate} |")
+    found.append(line_of(f"`{cell['task']}`", f"`{cell['model']}`", *said(cell)))
   return found
 
 
@@ -57,8 +55,7 @@ def accuracy_lines():
     by_epoch = [f"{after[k - 1]:.3f}" if k <= len(after) else "" for k in (1, 2, 4, 8)]
     last = f"{after[-1]:.3f}", str(len(after)), PUBLISHED.get(own["model"], "")
     start = f"`{own['model']}`", f"{own['learning_rate']:g}", own["program"]
-    cells = [*start, *by_epoch, *last]
-    found.append(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|")
+    found.append(line_of(*start, *by_epoch, *last))
   return found
 
 
@@ -66,9 +63,21 @@ def fresh_lines():
   """Rows of the table of n on fresh sequences of Zoology's task."""
   found = []
   for cell in recomputed(str(ZOOLOGY / "fresh"))["matrix"]:
-    n, over = said(cell)[0], over_of(cell)
-    found.append(f"| `{cell['model']}` | {cell['memory']:,} | {n} | {over} |")
-  return [line.replace("|  |", "| |") for line in found]
+    n, memory = said(cell)[0], f"{cell['memory']:,}"
+    found.append(line_of(f"`{cell['model']}`", memory, n, over_of(cell)))
+  return found
+
+
+def line_of(*texts):
+  """A row of a table."""
+  return f"|{'|'.join(f' {text} ' if text else ' ' for text in texts)}|"
+
+
+def check_stands_on(page, lines):
+  """All of them, one below the other."""
+  text = (GALLERY / page).read_text().splitlines()
+  first = text.index(lines[0])
+  assert text[first : first + len(lines)] == lines
 
 
 def said(cell):
@@ -92,19 +101,15 @@ def tasks():
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [*tasks(), "negative"])
 def test_tables_are_what_the_rows_say(task):
-  text = PAGE.read_text().splitlines()
   lines = negative_lines() if task == "negative" else lines_of(task)
-  first = text.index(lines[0])
-  assert text[first : first + len(lines)] == lines
+  check_stands_on("mixers.md", lines)
 
 
 @pytest.mark.parametrize(
   "lines", [accuracy_lines, pytest.param(fresh_lines, marks=pytest.mark.slow)]
 )
 def test_the_tables_beside_zoology_are_what_was_recorded(lines):
-  text, lines = (GALLERY / "zoology.md").read_text().splitlines(), lines()
-  first = text.index(lines[0])
-  assert text[first : first + len(lines)] == lines
+  check_stands_on("zoology.md", lines())
 
 
 def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():

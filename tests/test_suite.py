@@ -614,9 +614,8 @@ def test_what_is_published_is_of_the_tasks_in_the_directory(tmp_path):
     chosen = study.chosen([*flags, "--models=min_gru:state_dim=32"])
     call = StudyCall(study, chosen, paths=["published:suite"])
     request = call.request(stored and {"settings": stored})
-    return {
-      own for part in call._others for own in tasks_of(part.cells)
-    }, request.settings
+    tasks = {own for part in call._others for own in tasks_of(part.cells)}
+    return tasks, request.settings
 
   both, there = shown("dyck,k_hop")
   assert both == {"dyck"}
