@@ -17,10 +17,11 @@ d88d6f5 all have one. The loss is that of logits at the asked positions: at d88d
 trainer takes the output of the last norm for logits.
 
 What differs: there a block without an MLP adds the norm of the residual stream to it,
-attention and embeddings have dropout of a tenth, the cosine goes down once per epoch and
-not at each step, an epoch's last batch is a smaller one where here it is left out, and
-the last layer of attention starts with weights smaller by 1/2 in place of 1/sqrt(2), that
-of Based not smaller at all. Batches come in another order.
+attention and embeddings have dropout of a tenth (--dropout=0 takes it out), the cosine
+goes down once per epoch and not at each step, an epoch's last batch is a smaller one
+where here it is left out, and the last layer of attention starts with weights smaller by
+1/2 in place of 1/sqrt(2), that of Based not smaller at all. Batches come in another
+order.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from sepfx.training import ERM, AdamW
 flags.DEFINE_string("path", "", "A copy of the published program; none for this one.")
 flags.DEFINE_enum("model", "attention", ["attention", "base_conv", "based"], "Which.")
 flags.DEFINE_float("learning_rate", 1e-3, "AdamW's, at the beginning.")
+flags.DEFINE_float("dropout", 0.1, "The published attention's and embeddings'.")
 flags.DEFINE_integer("epochs", 64, "Passes over the sample; of the cosine, too.")
 flags.DEFINE_integer("num_examples", 100_000, "Training sequences.")
 flags.DEFINE_integer("seed", 0, "Of all that is random.")
@@ -134,7 +136,7 @@ def theirs(path: str) -> list[float]:
     "cpu" if own == "cuda" else own for own in model.TokenEmbeddings.__init__.__defaults__
   )
   mixers = {
-    "attention": ("attention.MHA", {"dropout": 0.1, "num_heads": 1}),
+    "attention": ("attention.MHA", {"dropout": FLAGS.dropout, "num_heads": 1}),
     "base_conv": ("base_conv.BaseConv", {"l_max": LENGTH, "kernel_size": [3, -1]}),
     "based": ("hybrid.Hybrid", {"configs": [
       {"name": "zoology.mixers.base_conv.BaseConv", "kwargs": {
@@ -152,6 +154,7 @@ def theirs(path: str) -> list[float]:
       block_type="TransformerBlock",
       max_position_embeddings=LENGTH if FLAGS.model == "attention" else 0,
       vocab_size=MQAR().vocabulary,
+      embed_dropout=FLAGS.dropout,
       sequence_mixer={"name": f"zoology.mixers.{name}", "kwargs": kwargs},
       state_mixer={"name": "torch.nn.Identity", "kwargs": {}},
     )
@@ -213,6 +216,7 @@ def main(argv: list[str]) -> None:
     "program": "zoology" if FLAGS.path else "sepfx",
     "model": FLAGS.model,
     "learning_rate": FLAGS.learning_rate,
+    "dropout": FLAGS.dropout if FLAGS.path else 0.0,
     "epochs": FLAGS.epochs,
     "seed": FLAGS.seed,
     "seconds": round(time.perf_counter() - start, 1),
