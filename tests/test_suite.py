@@ -19,7 +19,7 @@ from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
 from sepfx.studies.beside import tasks_of
 from sepfx.studies.study import Run, StudyCall
-from sepfx.tasks.tokens import TASKS, Sequences, TokenTask
+from sepfx.tasks.tokens import MQAR, TASKS, Sequences, TokenTask
 from tests.programs import ROOT, check_preset_says_what_it_is
 
 
@@ -206,6 +206,10 @@ class Everywhere(First):
 
   def encode(self, planted, sample):
     return sample.tokens
+
+
+class Reversed(MQAR):
+  """Another task by the name of one that is there."""
 
 
 class Sums(nn.Module):
@@ -586,6 +590,12 @@ def test_a_task_that_is_none_is_refused_by_name(fields, says):
   assert cells_of(f"--tasks={task}", "--models=min_gru")
   with pytest.raises(InvalidSetting, match=f"^tasks: got '{task}:{fields}'.*{says}"):
     cells_of(f"--tasks={task}:{fields}", "--models=min_gru")
+
+
+def test_a_task_that_goes_by_the_name_of_another_is_refused():
+  says = "^tasks: got '.*Reversed', takes a task with a name of its own: mqar is another"
+  with pytest.raises(InvalidSetting, match=says):
+    cells_of(f"--tasks={__name__}:Reversed", "--models=min_gru")
 
 
 def test_what_is_published_stands_for_its_directories(tmp_path):

@@ -38,6 +38,13 @@ def test_sequences_are_what_tasks_draw():
   assert {*TASKS} - found == {"word_problem_S5"}  # of 120 elements
 
 
+def test_tasks_that_the_text_names_can_be_made():
+  found = re.findall(r"`(\w+:\w+=[^`]*)`", PAGE.read_text())
+  assert found
+  for text in found:
+    named(text)
+
+
 def test_all_tasks_are_named():
   text = PAGE.read_text()
   assert all(f"`{name}`" in text for name in TASKS)

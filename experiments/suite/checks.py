@@ -58,6 +58,8 @@ def _check_task(task: Any, text: str) -> None:
   except Exception as error:
     takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
     raise InvalidSetting("task", text, f"{takes}({said(error)})") from error
+  takes = f"a task with a name of its own: {task.name} is another task here"
+  require(task.name not in TASKS, "task", text, takes)
   # Numbers of NumPy are drawn once, when what draws is compiled; here it is once, too.
   takes = "a task that draws with its key, by jax.random (two keys gave the same tokens)"
   require(not all(map(np.array_equal, drawn[:2], others)), "task", text, takes)

@@ -58,8 +58,8 @@ flags.DEFINE_list(
   "beside",
   [],
   "Directories of complete runs to summarise and draw together with this one, or a name "
-  "of runs that come with the study, as published:suite of sepfx suite: those of the "
-  "tasks in this one's directory.",
+  "of runs that come with the study, as published:suite of sepfx suite. Of these the "
+  "runs of the tasks in this run's directory are shown.",
 )
 flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
 flags.DEFINE_list(

@@ -50,7 +50,7 @@ def run(
     probes: what is measured of each trial when it has ended.
     keep_weights: whether each trial's weights are kept.
     beside: directories of complete runs to summarise and draw together with this one, or
-      names of `Study.recorded`, for those of the tasks in this one's directory.
+      names of `Study.recorded`. Of these the runs of the tasks in `directory` are shown.
     against: the numeric axis that figures are drawn along.
     classes: names of own classes, or factories, that directories may name.
     share: (3, 64), "3/64" or "auto": run a share of the trials, in a directory of its own
