@@ -5,23 +5,24 @@
     python -m benchmarks.zoology --model=attention --learning_rate=2e-3
 
 PATH is a copy of HazyResearch/zoology at d88d6f5, a later state of what made Figure 2 of
-Arora et al. (2024). This is a part of it: (N, pairs) = (64, 4), a vocabulary of 8,192,
-width 64, two layers, 100,000 training and 3,000 test sequences, batches of 512, AdamW
-with a weight decay of 0.1 and a cosine to 0. An accuracy above 0.99 on the test sequences
-ends a run, as by default there. Without a path it trains this package's model of that
-name on the same sequences.
+Arora et al. (2024). This is a part of it, with two layers for all mixers as there. The
+code of January 2024 (66f4918) has four for all but attention. (N, pairs) = (64, 4), a
+vocabulary of 8,192, width 64, 100,000 training and 3,000 test sequences, batches of 512,
+AdamW with a weight decay of 0.1 and a cosine to 0. An accuracy above 0.99 on the test
+sequences ends a run, as by default there. Without a path it trains this package's model
+of that name on the same sequences.
 
 The published models and their trainer are used as they are but for three things. Arrays
 are on the CPU. Each epoch has its batches in a new order, as in the paper's code: at
 d88d6f5 all have one. The loss is that of logits at the asked positions: at d88d6f5 the
 trainer takes the output of the last norm for logits.
 
-What differs: there a block without an MLP adds the norm of the residual stream to it,
-attention and embeddings have dropout of a tenth (--dropout=0 takes it out), the cosine
-goes down once per epoch and not at each step, an epoch's last batch is a smaller one
-where here it is left out, and the last layer of attention starts with weights smaller by
-1/2 in place of 1/sqrt(2), that of Based not smaller at all. Batches come in another
-order.
+What differs: there each block has a second layer norm, with weights of its own, whose
+output is added to the residual stream where an MLP's would be, attention and embeddings
+have dropout of a tenth (--dropout=0 takes it out), the cosine goes down once per epoch
+and not at each step, an epoch's last batch is a smaller one where here it is left out,
+and the last layer of attention starts with weights smaller by 1/2 in place of 1/sqrt(2),
+that of Based not smaller at all. Batches come in another order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from sepfx.training import ERM, AdamW
 flags.DEFINE_string("path", "", "A copy of the published program; none for this one.")
 flags.DEFINE_enum("model", "attention", ["attention", "base_conv", "based"], "Which.")
 flags.DEFINE_float("learning_rate", 1e-3, "AdamW's, at the beginning.")
-flags.DEFINE_float("dropout", 0.1, "The published attention's and embeddings'.")
+flags.DEFINE_float("dropout", 0.1, "Of the published attention and embeddings.")
 flags.DEFINE_integer("epochs", 64, "Passes over the sample; of the cosine, too.")
 flags.DEFINE_integer("num_examples", 100_000, "Training sequences.")
 flags.DEFINE_integer("seed", 0, "Of all that is random.")

@@ -5,66 +5,72 @@ import json
 
 import pytest
 
-from docs.paper.records import GALLERY, RESULTS, commands
+from docs.paper.records import GALLERY, RESULTS, ROOT, commands
 from experiments.suite import matrix
 from experiments.suite.study import STUDY
+from sepfx.records.config import CONFIG
 from sepfx.studies import beside
 from sepfx.studies.study import Run
 
 RECORDED = STUDY.recorded["published:suite"]
-NEGATIVE = RESULTS / "mixers/negative"
 ZOOLOGY = RESULTS / "zoology"
-# Accuracies read off Figure 2 of Arora et al. (2024), at N = 64 and width 64.
-PUBLISHED = {"attention": "1.00", "base_conv": "0.70"}
+# Runs of one table each: where they are, its page, and its columns.
+RUNS = {
+  "suite_negative": ("mixers/negative", "mixers.md", ["task", "mixer", "n", "rate"]),
+  "suite_zoology": ("zoology/fresh", "zoology.md", ["mixer", "carried", "n", "over"]),
+}
 
 
 @functools.cache
 def recomputed(*paths):
+  """Cells of the matrix of some runs, those of a mixer one below the other."""
   parts = [beside.read(path, STUDY.settings, STUDY.cells) for path in paths]
   records, cells = beside.together(parts)
-  return STUDY.summarise(Run(records, cells, parts[0].chosen, "length"))
+  summary = STUDY.summarise(Run(records, cells, parts[0].chosen, "length"))
+  return summary["matrix"]
 
 
-def lines_of(task):
+def lines_of(cells, columns):
+  """Rows of a table."""
+  texts = {
+    "task": lambda cell: f"`{cell['task']}`",
+    "mixer": lambda cell: f"`{cell['model']}`",
+    "carried": lambda cell: f"{cell['memory']:,}",
+    "n": n_of,
+    "over": over_of,
+    "rate": lambda cell: "none" if cell["rate"] is None else f"{cell['rate']:g}",
+  }
+  return [line_of(*(texts[column](cell) for column in columns)) for cell in cells]
+
+
+def lines_of_task(task):
   """Rows of a task's table, the least n first."""
-  summary = recomputed(*STUDY.runs_at("published:suite"))
-  own = [cell for cell in summary["matrix"] if cell["task"] == task]
+  every = recomputed(*STUDY.runs_at("published:suite"))
+  own = [cell for cell in every if cell["task"] == task]
   own.sort(key=lambda cell: (cell["rate"] is None, cell["n"]))
-  found = []
-  for cell in own:
-    n, rate = said(cell)
-    memory, over = f"{cell['memory']:,}", over_of(cell)
-    found.append(line_of(f"`{cell['model']}`", memory, n, over, rate))
-  return found
+  return lines_of(own, ["mixer", "carried", "n", "over", "rate"])
 
 
-def negative_lines():
-  """Rows of the table of delta rules with negative eigenvalues."""
-  found = []
-  for cell in recomputed(str(NEGATIVE))["matrix"]:
-    found.append(line_of(f"`{cell['task']}`", f"`{cell['model']}`", *said(cell)))
-  return found
+def lines_of_run(name):
+  """Rows of the table of another run, task by task or mixer by mixer."""
+  path, _, columns = RUNS[name]
+  cells = recomputed(str(RESULTS / path))
+  firsts = [cell["model"] for cell in cells]
+  if columns[0] == "mixer":
+    cells = sorted(cells, key=lambda cell: firsts.index(cell["model"]))
+  return lines_of(cells, columns)
 
 
-def accuracy_lines():
+def lines_of_accuracies():
   """Rows of the table of accuracies by epochs, in both programs."""
   found = []
   for line in (ZOOLOGY / "accuracies.jsonl").read_text().splitlines():
     own = json.loads(line)
     after = own["accuracies"]
     by_epoch = [f"{after[k - 1]:.3f}" if k <= len(after) else "" for k in (1, 2, 4, 8)]
-    last = f"{after[-1]:.3f}", str(len(after)), PUBLISHED.get(own["model"], "")
-    start = f"`{own['model']}`", f"{own['learning_rate']:g}", own["program"]
-    found.append(line_of(*start, *by_epoch, *last))
-  return found
-
-
-def fresh_lines():
-  """Rows of the table of n on fresh sequences of Zoology's task."""
-  found = []
-  for cell in recomputed(str(ZOOLOGY / "fresh"))["matrix"]:
-    n, memory = said(cell)[0], f"{cell['memory']:,}"
-    found.append(line_of(f"`{cell['model']}`", memory, n, over_of(cell)))
+    settings = f"{own['learning_rate']:g}", own["program"], f"{own['dropout']:g}"
+    last = f"{after[-1]:.3f}", str(len(after))
+    found.append(line_of(f"`{own['model']}`", *settings, *by_epoch, *last))
   return found
 
 
@@ -73,19 +79,10 @@ def line_of(*texts):
   return f"|{'|'.join(f' {text} ' if text else ' ' for text in texts)}|"
 
 
-def check_stands_on(page, lines):
-  """All of them, one below the other."""
-  text = (GALLERY / page).read_text().splitlines()
-  first = text.index(lines[0])
-  assert text[first : first + len(lines)] == lines
-
-
-def said(cell):
-  """n with its interval, and the best rate."""
+def n_of(cell):
+  """n with its interval."""
   n = matrix.text_of(cell)
-  if cell["low"] is not None:
-    n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
-  return n, "none" if cell["rate"] is None else f"{cell['rate']:g}"
+  return n if cell["low"] is None else f"{n} [{cell['low']:,.0f}, {cell['high']:,.0f}]"
 
 
 def over_of(cell):
@@ -94,22 +91,38 @@ def over_of(cell):
   return "" if over is None else f"{matrix.SIGNS[cell['over_bound']]}{over:.2g}"
 
 
+def check_stands_on(page, lines):
+  """All of them, one below the other, and no others."""
+  text = (GALLERY / page).read_text().splitlines()
+  first = text.index(lines[0])
+  assert text[first : first + len(lines) + 1] == [*lines, ""]
+
+
 def tasks():
   return sorted(path.name for path in RECORDED.iterdir())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [*tasks(), "negative"])
-def test_tables_are_what_the_rows_say(task):
-  lines = negative_lines() if task == "negative" else lines_of(task)
-  check_stands_on("mixers.md", lines)
+@pytest.mark.parametrize("task", tasks())
+def test_tables_of_tasks_are_what_the_rows_say(task):
+  check_stands_on("mixers.md", lines_of_task(task))
 
 
-@pytest.mark.parametrize(
-  "lines", [accuracy_lines, pytest.param(fresh_lines, marks=pytest.mark.slow)]
-)
-def test_the_tables_beside_zoology_are_what_was_recorded(lines):
-  check_stands_on("zoology.md", lines())
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_tables_of_other_runs_are_what_their_rows_say(name):
+  check_stands_on(RUNS[name][1], lines_of_run(name))
+
+
+def test_accuracies_beside_zoology_are_those_that_were_recorded():
+  check_stands_on("zoology.md", lines_of_accuracies())
+
+
+@pytest.mark.parametrize("name", ["suite_zoology"])
+def test_runs_that_ship_are_those_of_their_presets(name):
+  asked = STUDY.chosen([f"--flagfile={ROOT}/experiments/flags/{name}.cfg"]).stored()
+  config = json.loads((RESULTS / RUNS[name][0] / CONFIG).read_text())
+  assert config["settings"] == asked
 
 
 def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():
