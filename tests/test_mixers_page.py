@@ -17,6 +17,7 @@ ZOOLOGY = RESULTS / "zoology"
 # Runs of one table each: where they are, its page, and its columns.
 RUNS = {
   "suite_negative": ("mixers/negative", "mixers.md", ["task", "mixer", "n", "rate"]),
+  "suite_pairs": ("mixers/pairs", "mixers.md", ["mixer", "pairs", "n", "over", "rate"]),
   "suite_zoology": ("zoology/fresh", "zoology.md", ["mixer", "carried", "n", "over"]),
 }
 
@@ -35,6 +36,7 @@ def lines_of(cells, columns):
   texts = {
     "task": lambda cell: f"`{cell['task']}`",
     "mixer": lambda cell: f"`{cell['model']}`",
+    "pairs": lambda cell: str(cell["difficulty"]["num_pairs"]),
     "carried": lambda cell: f"{cell['memory']:,}",
     "n": n_of,
     "over": over_of,
@@ -118,7 +120,7 @@ def test_accuracies_beside_zoology_are_those_that_were_recorded():
   check_stands_on("zoology.md", lines_of_accuracies())
 
 
-@pytest.mark.parametrize("name", ["suite_zoology"])
+@pytest.mark.parametrize("name", ["suite_pairs", "suite_zoology"])
 def test_runs_that_ship_are_those_of_their_presets(name):
   asked = STUDY.chosen([f"--flagfile={ROOT}/experiments/flags/{name}.cfg"]).stored()
   config = json.loads((RESULTS / RUNS[name][0] / CONFIG).read_text())
@@ -127,7 +129,8 @@ def test_runs_that_ship_are_those_of_their_presets(name):
 
 def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():
   assert set(commands("mixers.md")) == {*tasks(), "suite_negative"}
-  assert (RESULTS / "mixers/figure.png").stat().st_size > 0
+  for path in ("mixers", "mixers/pairs"):
+    assert (RESULTS / path / "figure.png").stat().st_size > 0
 
 
 def test_what_ships_is_small():
