@@ -24,7 +24,7 @@ RUNS = {
 
 @functools.cache
 def recomputed(*paths):
-  """Cells of the matrix of some runs, those of a mixer one below the other."""
+  """Cells of the matrix of some runs."""
   parts = [beside.read(path, STUDY.settings, STUDY.cells) for path in paths]
   records, cells = beside.together(parts)
   summary = STUDY.summarise(Run(records, cells, parts[0].chosen, "length"))
@@ -54,13 +54,11 @@ def lines_of_task(task):
 
 
 def lines_of_run(name):
-  """Rows of the table of another run, task by task or mixer by mixer."""
+  """Rows of the table of another run, those of one first column together."""
   path, _, columns = RUNS[name]
-  cells = recomputed(str(RESULTS / path))
-  firsts = [cell["model"] for cell in cells]
-  if columns[0] == "mixer":
-    cells = sorted(cells, key=lambda cell: firsts.index(cell["model"]))
-  return lines_of(cells, columns)
+  lines = lines_of(recomputed(str(RESULTS / path)), columns)
+  firsts = [line.split("|")[1] for line in lines]
+  return sorted(lines, key=lambda line: firsts.index(line.split("|")[1]))
 
 
 def lines_of_accuracies():
