@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import pathlib
+import sysconfig
+import traceback
+
 # Characters of an offending value that a message shows: of a text, and of anything else,
 # which has one line.
 _SHOWN, _SHOWN_OF_OBJECTS = 500, 100
 # Characters of what another library raised.
 _SAID = 200
+# Where code lies that is no user's: the interpreter's and its libraries', and ours.
+_HERE = pathlib.Path(__file__).parents[1]
+_LIBRARIES = tuple(
+  f"{path}/"
+  for path in (
+    *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+    *(_HERE / package for package in ("sepfx", "experiments")),
+  )
+)
 
 
 class InvalidSetting(ValueError):
@@ -53,6 +66,16 @@ def one_line(text: object, most: int = _SAID) -> str:
   """A text without line breaks, cut where it is longer."""
   line = " ".join(str(text).split())
   return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def said(error: Exception) -> str:
+  """What somebody's own code raised, in one line, with the place in their own file."""
+  words = f"it raised: {type(error).__name__}: {one_line(error)}"
+  frames = traceback.extract_tb(error.__traceback__)
+  own = [f for f in frames if not f.filename.startswith(("<", *_LIBRARIES))]
+  if not own:
+    return words
+  return f"{words}, {pathlib.Path(own[-1].filename).name}, line {own[-1].lineno}"
 
 
 def require(condition: bool, setting: str, got: object, takes: str) -> None:

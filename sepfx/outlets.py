@@ -12,6 +12,8 @@ import select
 import stat
 import sys
 
+import rich.console
+
 # How long text waits for the reader of a full pipe.
 _PATIENCE_SECONDS = 10.0
 # A pipe that is ready takes this much at once.
@@ -76,6 +78,17 @@ def install() -> None:
       with contextlib.suppress(OSError, ValueError):
         getattr(sys, name).flush()
       setattr(sys, name, Outlet(descriptor))
+
+
+def console(*, stderr: bool = False, quiet: bool = False) -> rich.console.Console:
+  """Prints to standard output, or standard error, and nothing if quiet.
+
+  Text stands as it is: a model's name is neither markup nor an emoji, also where it has
+  brackets or is `drop:A:rate=0.9`.
+  """
+  return rich.console.Console(
+    stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False
+  )
 
 
 def say(text: str) -> None:

@@ -331,6 +331,15 @@ def test_one_that_leaks_the_future_is_refused_by_name():
     check_causal(Leaks(width=WIDTH), rows_of(6, np.float32), "mine:Leaks")
 
 
+def test_one_that_is_told_whether_it_learns_is_tried_as_it_is_evaluated():
+  class Told(nn.Module):
+    @nn.compact
+    def __call__(self, rows, train):
+      return nn.Dropout(0.5, deterministic=not train)(rows)
+
+  check_causal(Told(), jax.random.normal(jax.random.key(0), (2, 4, 3)), "Told")
+
+
 def test_one_that_mixes_sequences_is_refused_by_name():
   with pytest.raises(InvalidSetting, match=r"mixers.*mine:Centres.*others of the batch"):
     check_causal(Centres(width=WIDTH), rows_of(6, np.float32), "mine:Centres")

@@ -1,14 +1,19 @@
 """What is printed may be lost; what is computed may not, nor the exit code."""
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
+import rich.table
 
 from sepfx import outlets
+from sepfx.ensembles import Cell
 from sepfx.outlets import Outlet
+from sepfx.watching.progress import Progress
+from tests import small
 from tests.programs import ROOT, start
 from tests.test_faults import await_file
 
@@ -95,3 +100,24 @@ def test_a_run_that_fails_or_is_stopped_needs_no_stderr(tmp_path):
   (run / "figure.pdf" / "in the way").mkdir(parents=True)
   process = start(run, *lasting, cache=cache, launcher=launcher)
   assert process.wait(timeout=300) == 74
+
+
+def test_names_are_printed_as_they_are(capsys):
+  name = "drop:A:rate=0.9, mine:Mask:kind=[red]"
+  table = rich.table.Table("model")
+  table.add_row(name)
+  console = outlets.console()
+  console.width = 80
+  console.print(name)
+  console.print(table)
+  printed = capsys.readouterr().out
+  assert printed.count(name) == 2, printed
+
+
+def test_a_bar_says_names_as_they_are(monkeypatch, capsys):
+  monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+  monkeypatch.setenv("COLUMNS", "200")
+  cell = Cell(dataclasses.replace(small.TRIAL, model_name="drop:A:rate=[red]"))
+  with Progress(1, [cell], outlets.console()) as shown:
+    shown.compiling(cell)
+  assert cell.words in capsys.readouterr().out

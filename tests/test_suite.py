@@ -15,6 +15,7 @@ from experiments.suite import matrix, pictures
 from experiments.suite.study import STUDY
 from sepfx.ensembles import Records, table, trial_name
 from sepfx.errors import InvalidSetting
+from sepfx.models.building import modes
 from sepfx.models.mixers import MIXERS, Mixer
 from sepfx.statistics.series import series
 from sepfx.studies.beside import tasks_of
@@ -93,7 +94,7 @@ class LeaksUpwards(nn.Module):
 
 
 class Halves(nn.Module):
-  """Sums of bfloat16, with a mask among its parameters."""
+  """Sums of bfloat16."""
 
   width: int
 
@@ -101,11 +102,10 @@ class Halves(nn.Module):
   def __call__(self, rows):
     init = nn.initializers.normal(dtype=jnp.bfloat16)
     own = self.param("own", init, (self.width,), jnp.bfloat16)
-    mask = self.param("mask", lambda _: jnp.array(True))
 
     def add(state, row):
       state = state + own * row
-      return state, jnp.where(mask, state, row)
+      return state, state
 
     start = jnp.zeros((len(rows), self.width), jnp.bfloat16)
     rows = jnp.moveaxis(rows, 1, 0).astype(jnp.bfloat16)
@@ -129,6 +129,59 @@ class Drops(nn.Module):
   @nn.compact
   def __call__(self, rows):
     return nn.Dropout(0.1, deterministic=False)(rows)
+
+
+class Told(nn.Module):
+  """Drops everything while it learns, as its call says."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows, deterministic):
+    return nn.Dropout(1.0)(nn.Dense(self.width)(rows), deterministic=deterministic)
+
+
+class Loops(nn.Module):
+  """Has no gradient: how often a loop runs is not known before."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    rows = nn.Dense(self.width)(rows)
+    return jax.lax.while_loop(lambda own: jnp.max(own) > 1, lambda own: own / 2, rows)
+
+
+class Masks(nn.Module):
+  """Has a parameter that is no number."""
+
+  width: int
+
+  @nn.compact
+  def __call__(self, rows):
+    return jnp.where(self.param("mask", lambda _: jnp.array(True)), rows, 0)
+
+
+class Asks(nn.Module):
+  """Asks what is not known while a model is traced."""
+
+  width: int
+
+  def __call__(self, rows):
+    return -rows if rows[0, 0, 0] > 0 else rows
+
+
+class HasSize(nn.Module):
+  """Says how many numbers it carries where it is asked for a method."""
+
+  width: int
+
+  @property
+  def state_size(self):
+    return self.width
+
+  def __call__(self, rows):
+    return rows
 
 
 class Averages(nn.Module):
@@ -182,8 +235,12 @@ class First(TokenTask):
     if self.wrong == "traced" and tokens[0, 0] > 2:
       tokens = tokens + 1
     numbers = jnp.asarray(np.random.randint(6, size=(n, self.length)))
+    if self.wrong == "many":
+      tokens = jax.random.randint(key, (100, self.length), 0, self.vocabulary)
+      asked, labels = jnp.full((100, 1), self.length - 1), tokens[:, :1]
     return {
       "nothing": Sequences(tokens, asked, labels),
+      "many": Sequences(tokens, asked, labels),
       "tokens": Sequences(tokens + 1, asked, labels),
       "types": Sequences(tokens.astype(float), asked, labels),
       "asked": Sequences(tokens, asked + 1, labels),
@@ -550,6 +607,10 @@ def test_of_one_rate_there_is_one():
     ("Turns", r"real numbers \(2, 32, 64\) .*mixer_0 gave complex64 \(2, 32, 64\)"),
     ("Masked", "raised: TypeError: .*missing 1 required positional argument: 'mask'"),
     ("Drops", "draws no random numbers where it is evaluated"),
+    ("Loops", "has a gradient .*Reverse-mode differentiation does not work"),
+    ("Masks", "has a gradient .*inputs .* but got bool"),
+    ("Asks", r"raised: TracerBoolConversionError.*, test_suite.py, line \d+\)"),
+    ("HasSize", r"state_size, if they have it, is a method \(self, length\)"),
     ("Averages", "parameters only .*batch_stats"),
     ("Plain", "a flax.linen module .it made a Plain."),
     ("np", "package.module:factory"),
@@ -565,6 +626,17 @@ def test_a_mixer_of_other_types_is_taken():
   assert cells_of("--tasks=induction_heads", f"--models={__name__}:Halves")
 
 
+def test_a_mixer_is_told_whether_it_learns():
+  (cell,) = cells_of("--tasks=mqar", f"--models={__name__}:Told", "--learning_rates=1e-3")
+  model, inputs = cell.trial.model, (jnp.ones((1, 8), int), jnp.ones((1, 2), int))
+  params = modes.init(model, jax.random.key(0), inputs)["params"]
+  without = jax.tree.map(jnp.zeros_like, params["mixer_0"])
+  nothing = params | {"mixer_0": without, "mixer_1": without}
+  learning = modes.apply(model, params, inputs, key=jax.random.key(1))
+  np.testing.assert_array_equal(learning, modes.apply(model, nothing, inputs))
+  assert np.any(modes.apply(model, params, inputs) != learning)
+
+
 def test_a_task_may_ask_everywhere():
   assert cells_of(f"--tasks={__name__}:Everywhere", "--models=min_gru")
 
@@ -578,9 +650,10 @@ def test_a_task_may_ask_everywhere():
     ("wrong=shapes", r"integer asked of shape \(100, 1\) \(these .* \(100,\)\)"),
     ("wrong=labels", r"a task with labels from -1 to 5 \(these: 6 to 11\)"),
     ("wrong=silent", "asks for something .all labels are -1"),
+    ("wrong=many", r"as many sequences as it is asked for \(100, not 7\)"),
     ("wrong=numbers", "a task that draws with its key.*the same tokens"),
-    ("wrong=else", "it raised: KeyError: 'else'"),
-    ("wrong=traced", "it raised: TracerBoolConversionError"),
+    ("wrong=else", r"it raised: KeyError: 'else', test_suite.py, line \d+\)"),
+    ("wrong=traced", r"it raised: TracerBoolConversionError.*test_suite.py, line \d+\)"),
     ("num_answers=1", "a best_constant_error above 0, not 0.*num_answers"),
     ("length=-1", "it raised: ValueError: no such length"),
   ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -9,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, require, said
 from sepfx.models.mixers import MIXERS, Backbone, check_causal
 from sepfx.studies.settings import Chosen
 from sepfx.tasks.tokens import TASKS
 from sepfx.training.checks import check_model
 
-from .parts import mixers_of, named, said
+from .parts import mixers_of, named
 
-# Sequences of a task of somebody's own that are looked at.
-_DRAWN = 100
+# Sequences of a task of somebody's own that are looked at, and of another draw.
+_DRAWN, _FEW = 100, 7
 
 
 def check(chosen: Chosen) -> None:
@@ -41,10 +42,9 @@ def check(chosen: Chosen) -> None:
 def _check_task(task: Any, text: str) -> None:
   """Refuses one of somebody's own whose sequences are none, by drawing some."""
 
-  @jax.jit
-  def draw(keys: PRNGKeyArray) -> tuple[Any, Any, Any]:
+  def draw(keys: PRNGKeyArray, number: int) -> tuple[Any, Any, Any]:
     planted = task.init(keys[0])
-    sample = task.sample(keys[1], planted, _DRAWN)
+    sample = task.sample(keys[1], planted, number)
     encoded = task.encode(planted, sample)
     tokens, asked = encoded if isinstance(encoded, tuple) else (encoded, None)
     return tokens, asked, sample.labels
@@ -52,9 +52,10 @@ def _check_task(task: Any, text: str) -> None:
   try:
     N, V, best = task.length, task.vocabulary, task.best_constant_error()
     of_planted, *of_samples = jax.random.split(jax.random.key(0), 3)
-    drawn, others = (
-      [*map(np.asarray, draw(jnp.stack([of_planted, own])))] for own in of_samples
-    )
+    both = [jnp.stack([of_planted, own]) for own in of_samples]
+    hundred = jax.jit(functools.partial(draw, number=_DRAWN))
+    drawn, others = ([*map(np.asarray, hundred(keys))] for keys in both)
+    few = jax.eval_shape(functools.partial(draw, number=_FEW), both[0])
   except Exception as error:
     takes = "a task of tokens, such as subclasses of sepfx.tasks.tokens.TokenTask "
     raise InvalidSetting("task", text, f"{takes}({said(error)})") from error
@@ -63,6 +64,8 @@ def _check_task(task: Any, text: str) -> None:
   # Numbers of NumPy are drawn once, when what draws is compiled; here it is once, too.
   takes = "a task that draws with its key, by jax.random (two keys gave the same tokens)"
   require(not all(map(np.array_equal, drawn[:2], others)), "task", text, takes)
+  takes = f"a task that draws as many sequences as it is asked for ({len(few[0])}, not "
+  require(len(few[0]) == _FEW, "task", text, f"{takes}{_FEW})")
   tokens, asked, labels = drawn
   if asked.ndim == 0:  # None: all positions are
     asked = np.broadcast_to(np.arange(N), (_DRAWN, N))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, get_args
 
 from sepfx import specifications
-from sepfx.errors import InvalidSetting, one_line, require
+from sepfx.errors import InvalidSetting, require, said
 from sepfx.models.mixers import MIXERS, Backbone, taking_turns
 from sepfx.models.mixers.backbone import Norm, Positions
 from sepfx.studies.parts import made_from
@@ -104,8 +104,3 @@ def backbone(settings: Mixed, task: Any) -> Backbone:
     vocabulary=task.vocabulary,
     positions=positions,
   )
-
-
-def said(error: Exception) -> str:
-  """What somebody's own code raised, in one line."""
-  return f"it raised: {type(error).__name__}: {one_line(error)}"

@@ -131,7 +131,7 @@ def start() -> Stop:
 
 def console() -> rich.console.Console:
   """Where an experiment prints; nothing if --quiet."""
-  own = rich.console.Console(highlight=False, quiet=FLAGS.quiet)
+  own = outlets.console(quiet=FLAGS.quiet)
   if not own.is_terminal and "COLUMNS" not in os.environ:
     own.width = _FILE_COLUMNS  # a file has room where a terminal may not
   return own

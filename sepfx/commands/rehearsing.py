@@ -7,9 +7,6 @@ import queue
 import threading
 from collections.abc import Iterator
 
-import rich.console
-import rich.table
-
 from sepfx import outlets
 from sepfx.commands import options
 from sepfx.commands.command_line import STOPPED
@@ -32,7 +29,7 @@ class Progress(Watcher):
       programs: how many there are, at most.
     """
     self._programs, self._begun = programs, 0
-    self._console = rich.console.Console(stderr=True, highlight=False, quiet=FLAGS.quiet)
+    self._console = outlets.console(stderr=True, quiet=FLAGS.quiet)
 
   def compiling(self, cell: Cell) -> None:
     self._begun += 1

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import rich.console
 
-from sepfx import cores, kinds
+from sepfx import cores, kinds, outlets
 from sepfx.ensembles import Watcher
 from sepfx.ensembles.compiling import check_lanes
 from sepfx.errors import Interrupted, InvalidSetting, require
@@ -46,7 +46,7 @@ def options_of(
   for name, several in (("devices", devices), ("watchers", watchers)):
     is_several = several is None or isinstance(several, Iterable)
     require(is_several, name, several, "several, such as a list, or None")
-  console = rich.console.Console(stderr=True, highlight=False, quiet=not progress)
+  console = outlets.console(stderr=True, quiet=not progress)
   if not console.is_terminal:
     console.width = _FILE_COLUMNS
   if devices is None:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from sepfx import kinds, specifications
-from sepfx.errors import InvalidSetting, one_line, require
+from sepfx.errors import InvalidSetting, require, said
 from sepfx.probes.attention import attention
 from sepfx.probes.chains import chain
 from sepfx.probes.clipped import clipped
@@ -162,9 +162,7 @@ def _check(probes: Mapping[str, Probe], trial: Trial, columns: Collection[str]) 
       raise InvalidSetting("probes", name, says) from error
     except Exception as error:
       on = f"on {trial.coordinates['model']}"
-      raise InvalidSetting(
-        "probes", name, f"{takes} ({on} it raised: {one_line(error)})"
-      ) from error
+      raise InvalidSetting("probes", name, f"{takes} ({on} {said(error)})") from error
     require(isinstance(found, Mapping), "probes", name, f"{takes}, a dict")
     for value, shape in found.items():
       dtype = getattr(shape, "dtype", None)

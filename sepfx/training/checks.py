@@ -7,10 +7,11 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import optax
 from flax.errors import InvalidRngError
 
-from sepfx.errors import InvalidSetting, WrongInputs, one_line, require
+from sepfx.errors import InvalidSetting, WrongInputs, require, said
 from sepfx.models.building import modes
 from sepfx.training.optimizers import AdamW
 
@@ -31,8 +32,8 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
     outputs_shape: what it is to give for them.
 
   Raises:
-    InvalidSetting: for one that gives something else, that has more than parameters, or
-      that draws random numbers where it is evaluated.
+    InvalidSetting: for one that gives something else, that has more than parameters, that
+      draws random numbers where it is evaluated, or that has no gradient.
   """
   shapes = " and ".join(str(list(own.shape)) for own in jax.tree.leaves(inputs))
   takes = f"a module that maps inputs {shapes} to outputs "
@@ -44,7 +45,7 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
     takes += f"; this one is for inputs [{error.axes}]"
     raise InvalidSetting("model", name, takes) from error
   except Exception as error:
-    takes += f" (it raised: {one_line(error)})"
+    takes += f" ({said(error)})"
     raise InvalidSetting("model", name, takes) from error
   if set(variables) - {"params"}:
     extra = ", ".join(sorted(set(variables) - {"params"}))
@@ -59,14 +60,21 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
     except Exception as error:
       if key is None and isinstance(error, InvalidRngError):
         raise InvalidSetting("model", name, _DRAWS) from error
-      raise InvalidSetting(
-        "model", name, f"{takes} (it raised: {one_line(error)})"
-      ) from error
+      raise InvalidSetting("model", name, f"{takes} ({said(error)})") from error
     got = getattr(outputs, "shape", None)
     if got != outputs_shape:
       described = list(got) if got is not None else type(outputs).__name__
       raise InvalidSetting("model", name, f"{takes} (it gave {described})")
   require(not modes.draws(model, params, inputs), "model", name, _DRAWS)
+
+  def outcome(params, inputs):
+    return jnp.sum(modes.apply(model, params, inputs, key=jax.random.key(0)))
+
+  try:
+    jax.eval_shape(jax.grad(outcome), params, inputs)
+  except Exception as error:
+    takes = f"a module that has a gradient with respect to its parameters ({said(error)})"
+    raise InvalidSetting("model", name, takes) from error
   return params
 
 
@@ -89,5 +97,5 @@ def check_optimizer(own: Any, params: Any) -> None:
     jax.eval_shape(step, params)
   except Exception as error:
     takes = "an optimizer of optax, made by a call such as optax.adam(1e-3), that steps "
-    takes += f"from gradients and parameters alone (it raised: {one_line(error)})"
+    takes += f"from gradients and parameters alone ({said(error)})"
     raise InvalidSetting("optimizer", own, takes) from error

@@ -14,6 +14,7 @@ import numpy as np
 import rich.console
 import rich.progress
 
+from sepfx import outlets
 from sepfx.ensembles.cells import Cell
 from sepfx.ensembles.forecast import Forecast, makespan
 from sepfx.ensembles.results import Result, trial_name
@@ -48,14 +49,14 @@ class Progress(Watcher):
       cells: theirs.
       console: where to write; None for standard output.
     """
-    self._console = console or rich.console.Console()
+    self._console = console or outlets.console()
     # A notebook shows a bar with the help of ipywidgets alone.
     widgets = importlib.util.find_spec("ipywidgets") is not None
     self._live = not self._console.quiet and (
       self._console.is_terminal or (self._console.is_jupyter and widgets)
     )
     self._bar = rich.progress.Progress(
-      rich.progress.TextColumn("{task.description}"),
+      rich.progress.TextColumn("{task.description}", markup=False),
       rich.progress.BarColumn(),
       rich.progress.TextColumn("{task.fields[done]}"),
       rich.progress.TextColumn("{task.fields[rate]}"),
@@ -132,7 +133,7 @@ class Progress(Watcher):
     if self._live:
       self._bar.refresh()
     else:  # at once: nothing else happens until it is compiled
-      self._console.print(f"compiling {cell.words}", highlight=False)
+      self._console.print(f"compiling {cell.words}")
 
   def started(self, cell: Cell, trial: int, step: int) -> None:
     now = time.monotonic()
@@ -180,7 +181,7 @@ class Progress(Watcher):
 
   def held_up(self, cells: Sequence[Cell]) -> None:
     what = ", ".join(cell.words for cell in cells)
-    self._console.print(f"waiting until this is compiled: {what}", highlight=False)
+    self._console.print(f"waiting until this is compiled: {what}")
 
   def _show(self, what: str) -> None:
     self._what = what
@@ -283,7 +284,7 @@ class Progress(Watcher):
     ended = self._recorded + self._done >= self._total
     left = "" if ended else self._left
     parts = [self._words, f"{minutes}:{seconds:02}", self._rate(now), left, self._what]
-    self._console.print(", ".join(part for part in parts if part), highlight=False)
+    self._console.print(", ".join(part for part in parts if part))
 
 
 def time_words(seconds: float) -> str:

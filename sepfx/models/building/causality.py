@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sepfx.errors import require
+from sepfx.models.building import modes
 
 
 def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
@@ -37,11 +38,13 @@ def check_causal(mixer: nn.Module, inputs: Array, name: str) -> None:
     raise ValueError("it takes two sequences at least that differ")
   others = jnp.roll(inputs, 1, axis=0)
 
+  args, kwargs = modes.told(mixer, learns=False)
+
   @jax.jit
   def mixed(variables: Any, rows: Array) -> Array:
-    return jnp.asarray(mixer.apply(variables, rows))
+    return jnp.asarray(mixer.apply(variables, rows, *args, **kwargs))
 
-  variables = mixer.init(jax.random.key(0), inputs)
+  variables = mixer.init(jax.random.key(0), inputs, *args, **kwargs)
   ways: dict[str, Callable[[Array], Array]] = {
     "": jnp.zeros_like,
     ", once its weights have moved": lambda noise: noise,

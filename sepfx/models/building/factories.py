@@ -9,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 
 from sepfx import kinds, specifications
-from sepfx.errors import InvalidSetting, one_line, require
+from sepfx.errors import InvalidSetting, require, said
 from sepfx.models.building import nnx_modules
 
 
@@ -39,7 +39,7 @@ def made(
     module = factory(**own)
   except TypeError as error:
     takes = "a factory that needs nothing but the fields given "
-    takes += f"(it raised: {one_line(error)})"
+    takes += f"({said(error)})"
     raise InvalidSetting("model", name, takes) from error
   check_module(module, name)
   return nnx_modules.hashable(module)

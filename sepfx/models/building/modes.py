@@ -59,7 +59,7 @@ def init(module: nn.Module, key: PRNGKeyArray, inputs: Any) -> Any:
     key: of the initial weights.
     inputs: what it takes.
   """
-  args, kwargs = _mode(module, learns=False)
+  args, kwargs = told(module, learns=False)
   try:
     with nnx_modules.calls(learns=False):
       variables = module.init(key, inputs, *args, **kwargs)
@@ -85,7 +85,7 @@ def apply(
   Raises:
     InvalidRngError: of Flax, for a module that draws where it is evaluated.
   """
-  args, kwargs = _mode(module, learns=key is not None)
+  args, kwargs = told(module, learns=key is not None)
   rngs = {} if key is None else {"dropout": key}
   while True:
     with _asked() as names, nnx_modules.calls(learns=key is not None):
@@ -109,7 +109,7 @@ def draws(module: nn.Module, params: Any, inputs: Any) -> bool:
   """
   if not nnx_modules.are_loaded():
     return False
-  args, kwargs = _mode(module, learns=False)
+  args, kwargs = told(module, learns=False)
 
   def outputs(key, params, inputs):
     rngs = {nnx_modules.DEFAULT: key}
@@ -130,7 +130,7 @@ def stream_key(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
   return jax.random.fold_in(key, word)
 
 
-def _mode(module: nn.Module, *, learns: bool) -> tuple[tuple, dict[str, Any]]:
+def told(module: nn.Module, *, learns: bool) -> tuple[tuple, dict[str, Any]]:
   """What a call takes after the inputs: whether it learns, by place and by name."""
   values = {name: FLAGS[name] is learns for name in flags_of(module)}
   after = [*_parameters(module).values()][1:2]

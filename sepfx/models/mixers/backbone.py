@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Num
 
 from sepfx import specifications
 from sepfx.errors import require, require_positive
+from sepfx.models.building import modes
 from sepfx.models.deep_transformer import positions
 from sepfx.models.layers.initializers import MixerScheme
 from sepfx.models.layers.network import Network, check_inputs
@@ -31,9 +32,10 @@ class Backbone(Network):
   Attributes:
     mixers: who mixes. One of `MIXERS` with fields, as in
       "attention:num_heads=2"; "package.module:factory" for what is called with `width`
-      and the fields that are given; or a module [n N width] -> [n N width]. Several, in
-      a tuple or separated by "," or "+", are for one layer each, and again from the
-      first.
+      and the fields that are given; or a module [n N width] -> [n N width]. One whose
+      call takes `train` or `deterministic` is told whether it learns: where there is a
+      key "dropout". Several, in a tuple or separated by "," or "+", are for one layer
+      each, and again from the first.
     num_layers: L.
     width: of the residual stream.
     vocabulary: tokens that there are, for inputs of integers; None for vectors.
@@ -93,7 +95,9 @@ class Backbone(Network):
           self.width, self.convolution, name=f"convolution_{k}", **self.types
         )
         mixed = short(mixed)
-      own = self._mixer(k)(mixed)
+      mixer = self._mixer(k)
+      args, kwargs = modes.told(mixer, learns=self.has_rng("dropout"))
+      own = mixer(mixed, *args, **kwargs)
       array = isinstance(own, jax.Array)
       gave = f"{own.dtype} {own.shape}" if array else type(own).__name__
       takes = f"mixers of real numbers {mixed.shape} to such (mixer_{k} gave {gave})"
@@ -227,6 +231,8 @@ def _state_size(mixer: nn.Module, length: int, caches: bool) -> int | None:
   counted = getattr(mixer, "state_size", None)
   if counted is None:
     return None
+  takes = "mixers of which state_size, if they have it, is a method (self, length)"
+  require(callable(counted), "mixers", type(mixer).__name__, takes)
   known = "caches" in inspect.signature(counted).parameters
   try:
     return counted(length, **({"caches": caches} if known else {}))
