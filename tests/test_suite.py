@@ -337,6 +337,7 @@ def run_of(*arguments, n_of, outcome_of=lambda _: "reached"):
   """
   every = cells_of("--learning_rates=1e-3", *arguments)
   cells = [cell for cell in every if n_of(cell) is not None]
+  rates = {cell.coordinates["learning_rate"] for cell in every}
   names = tuple(cells[0].coordinates)
   kinds = {name: type(value) for name, value in cells[0].coordinates.items()}
   kinds |= {"trial": int, "threshold": float, "samples": int, "outcome": str}
@@ -350,7 +351,7 @@ def run_of(*arguments, n_of, outcome_of=lambda _: "reached"):
     own = {"mean": n, "low": n / 2, "high": 2 * n, "learning_rate": 1e-3}
     own |= {"restricted": bound in ("more than", "open")}
     own |= {"edge": bound in ("at most", "open")}
-    own |= {"at_most": bound == "first check"}
+    own |= {"at_most": bound == "first check", "tried": sorted(rates)}
     best.append({"series": name, "length": cell.coordinates["length"], **own})
   summary = {"best": best, "levels": [{"value": 0.1}]}
   return {**summary, "matrix": matrix.entries(summary, run)}
@@ -387,8 +388,33 @@ def test_the_matrix_holds_each_mixer_against_attention():
   assert np.ma.count_masked(np.ma.masked_invalid(shown)) == 2  # gru on k_hop and dyck
   rows, words = matrix.table(summary)
   assert len(rows.rows) == 9
+  assert {*list(rows.columns)[-2].cells} == {"0.001, alone"}
   assert "below 0.1" in words
   assert "n over that of attention." in words
+
+
+def test_n_is_bold_where_its_interval_is_not_that_of_the_reference():
+  n_of = {  # intervals go from half to twice
+    "attention": (100.0, ""), "delta": (401.0, ""), "gla": (399.0, ""), "gru": (24.0, ""),
+    "min_gru": (26.0, ""), "based": (402.0, "more than"), "mamba2": (403.0, "at most"),
+    "rg_lru": (23.0, "at most"), "rwkv7": (404.0, "open"),
+  }  # fmt: skip
+  summary = run_of(
+    "--tasks=dyck", f"--models={','.join(n_of)}",
+    n_of=lambda cell: n_of[cell.coordinates["model"]],
+  )  # fmt: skip
+  (axis, bar) = pictures.draw(summary).axes
+  bold = {text.get_text() for text in axis.texts if text.get_weight() == "bold"}
+  assert bold == {"401", "24", "> 402", "< 23"}
+  assert "bold" in bar.get_ylabel()
+
+
+def test_one_trial_says_nothing_of_its_interval_but_what_bounds_it():
+  nothing = {"low": None, "high": None}
+  attention = {"n": 100.0, "bound": "", "low": 90.0, "high": 110.0}
+  alone, beyond = {"n": 500.0, "bound": ""}, {"n": 500.0, "bound": "more than"}
+  assert not matrix._apart(alone | nothing, attention)
+  assert matrix._apart(beyond | nothing, attention)
 
 
 def test_the_matrix_is_in_the_order_in_which_mixers_and_tasks_were_asked_for():
@@ -471,6 +497,64 @@ def test_n_is_drawn_against_the_size_of_states():
   lines = [line.get_xdata() for line in axis.lines if len(line.get_xdata()) == 2]
   ratios = {round(float(x[1] / x[0]), 6) for x in lines if x[1] != x[0]}
   assert ratios == {2, 4}  # a vector of the width, and a matrix
+
+
+def lines_of(summary):
+  """Places of the points of each line of a picture, by its name."""
+  figure = pictures.draw(summary)
+  ((axis,), (legend,)) = figure.axes, figure.legends
+  names = [text.get_text() for text in legend.get_texts()]
+  signs = ("_", "$", "N")  # ends of intervals, arrows, none
+  marked = [l for l in axis.lines if not str(l.get_marker() or "N").startswith(signs)]
+  marked = [l for l in marked if len(l.get_xdata())]
+  assert len(names) == len(marked)
+  return dict(zip(names, (l.get_xdata() for l in marked), strict=True)), axis
+
+
+def test_a_line_against_the_size_of_states_is_of_one_axis_alone():
+  heads = ",".join(["delta", *(f"delta:num_heads={k}" for k in (2, 8))])
+  summary = run_of(
+    "--tasks=mqar", f"--models={heads},gru", "--width=16,32", n_of=lambda _: (1e3, "")
+  )
+  lines, _ = lines_of(summary)
+  assert list(lines) == ["delta, width=16", "delta, width=32", "gru"]
+  sizes = [[2 * width**2 / k for k in (8, 2, 1)] for width in (16, 32)]
+  for name, wanted in zip(lines, [*sizes, [2 * 16, 2 * 32]], strict=True):
+    np.testing.assert_allclose(lines[name], wanted, rtol=0.1)  # a little aside
+
+
+def test_mixers_that_take_turns_have_fields_of_their_own():
+  models = [f"delta:num_heads={k}+delta:num_heads=4" for k in (2, 4, 8)]
+  summary = run_of(
+    "--tasks=mqar", f"--models={','.join(models)}", n_of=lambda _: (1e3, "")
+  )
+  lines, _ = lines_of(summary)
+  assert [len(places) for places in lines.values()] == [3]
+
+
+def test_what_has_no_size_is_named_beside_a_picture_of_sizes():
+  own = f"{__name__}:Silent"
+  summary = run_of(
+    "--tasks=mqar", f"--models={own},delta,delta:num_heads=2", n_of=lambda _: (1e3, "")
+  )
+  lines, axis = lines_of(summary)
+  assert list(lines) == ["delta"]
+  assert f"without {own}" in axis.get_xlabel().replace("\n", " ")
+
+
+def test_a_difficulty_has_its_tick_however_many_series_stand_beside_it():
+  n_of = {2: (300.0, ""), 4: (100.0, "")}
+  summary = run_of(
+    "--tasks=mqar", "--num_pairs=2,4", f"--models={','.join(MIXERS)}",
+    n_of=lambda cell: (
+      n_of[cell.coordinates["num_pairs"]]
+      if (cell.coordinates["num_pairs"] == 2) == (cell.coordinates["model"] == "gru")
+      else None
+    ),
+  )  # fmt: skip
+  (axis,) = pictures.draw(summary).axes
+  low, high = axis.get_xlim()
+  assert low <= 2 < 4 <= high
 
 
 def test_models_that_differ_in_something_else_are_no_line():

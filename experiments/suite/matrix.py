@@ -34,14 +34,15 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
 
   Returns:
     JSON values, in the order of the cells. `task` and `model`, each with its settings
-    where the run has several of them; `difficulty`, those of the task by name; `state`,
-    numbers that the model carries from token to token, and `memory`, without the caches
-    of short convolutions, None where it does not say. `n` with `low` and `high`; `bound`
-    ("more than" where the budget of some trials ended, "at most" where the rate is at an
-    edge or all trials reached at the first check, "open" for both); `rate`; `over`, n
-    over the reference's, and `over_bound`, as n has it, from the bounds of both, None
-    where nothing is known; `reference`, whose it is. `trials` at all rates, and how many
-    of these `diverged`.
+    where the run has several of them; `difficulty` and `settings`, those by name;
+    `state`, numbers that the model carries from token to token, and `memory`, without the
+    caches of short convolutions, None where it does not say. `n` with `low` and `high`;
+    `bound` ("more than" where the budget of some trials ended, "at most" where the rate
+    is at an edge or all trials reached at the first check, "open" for both); `rate`, and
+    how many `rates` were tried; `over`, n over the reference's, and `over_bound`, as n
+    has it, from the bounds of both, None where nothing is known; `apart`, whether the
+    intervals of both do not overlap; `reference`, whose it is. `trials` at all rates, and
+    how many of these `diverged`.
   """
   records = run.records
   names = series(records, ("length", "learning_rate"))
@@ -82,6 +83,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
         "high": best["high"],
         "bound": bound,
         "rate": best["learning_rate"],
+        "rates": len(best["tried"]),
         "trials": len(rows),
         "diverged": outcomes.count("diverged"),
       }
@@ -94,6 +96,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   for entry in cells:
     other = reference.get(entry["task"])
     entry["over"], entry["over_bound"] = _over(entry, other) if other else (None, "")
+    entry["apart"] = other is not None and _apart(entry, other)
     entry["reference"] = of_all
   return cells
 
@@ -111,6 +114,21 @@ def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | Non
   if len(bounds) > 1 or "open" in bounds:
     return None, ""
   return own["n"] / other["n"], bounds.pop() if bounds else ""
+
+
+def _apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+  """Whether the intervals of two n, open where these are bounds, do not overlap."""
+  (low, high), (least, most) = (_interval(cell) for cell in (own, other))
+  return high < least or low > most
+
+
+def _interval(cell: Mapping[str, Any]) -> tuple[float, float]:
+  bound, known = cell["bound"], cell["low"] is not None
+  low, high = (cell["low"], cell["high"]) if known else (cell["n"], cell["n"])
+  is_most, is_least = bound in ("at most", "open"), bound in ("more than", "open")
+  if not known and not (is_most or is_least):  # of one trial nothing is known
+    return -np.inf, np.inf
+  return -np.inf if is_most else low, np.inf if is_least else high
 
 
 def base(label: str) -> str:
@@ -148,7 +166,11 @@ def labels(
     ", ".join([head, *(f"{name}={canonical(own)}" for name, own in more.items())])
     for head, more in ((task, difficulty), (model, others))
   )
-  return {**dict(zip(("task", "model"), named, strict=True)), "difficulty": difficulty}
+  return {
+    **dict(zip(("task", "model"), named, strict=True)),
+    "difficulty": difficulty,
+    "settings": others,
+  }
 
 
 def _fields(task: Any) -> dict[str, Any]:
@@ -181,7 +203,8 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     n = text_of(cell)
     if cell["low"] is not None:
       n += f" [{cell['low']:,.0f}, {cell['high']:,.0f}]"
-    rate = "none" if cell["rate"] is None else f"{cell['rate']:g}"
+    rate = "none reached it" if cell["rate"] is None else f"{cell['rate']:g}"
+    rate += ", alone" if cell["rates"] == 1 and cell["rate"] is not None else ""
     rate += ", all diverged" if cell["diverged"] == cell["trials"] else ""
     known = cell["over"] is not None
     over = f"{SIGNS[cell['over_bound']]}{cell['over']:.2g}" if known else ""
@@ -197,7 +220,7 @@ def table(summary: Mapping[str, Any]) -> Sequence[Any]:
     f"{threshold:g}, on average over trials at the best rate, with its 95% interval. "
     "< : at most, since the best rate is the least or the largest of several, or all "
     "trials were below at the first check. > : more than, since some trials spent their "
-    "budget or diverged. <> : both, so that n may be less or more. The last column has n "
-    f"over that of {reference}. It is empty where that was not measured, or the bounds "
-    "leave it open.",
+    "budget or diverged. <> : both, so that n may be less or more. Alone: no other rate "
+    "was tried, and n may be less at another. The last column has n over that of "
+    f"{reference}. It is empty where that was not measured, or the bounds leave it open.",
   ]

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import matplotlib.figure
 import numpy as np
 
+from sepfx import specifications
 from sepfx.drawing.legends import handle_of, legend_below
-from sepfx.drawing.looks import fit_labels, inches, styles_of
+from sepfx.drawing.looks import fit_labels, inches, styles_of, wrap
 from sepfx.drawing.marks import (
   AT_MOST,
   BOUND,
@@ -19,6 +20,7 @@ from sepfx.drawing.marks import (
   line_with_intervals,
 )
 from sepfx.drawing.ticks import label_logarithmic, label_places
+from sepfx.models.mixers import taking_turns
 from sepfx.statistics.series import label_of
 
 from . import matrix
@@ -31,6 +33,14 @@ _BOUNDS = {"more than": BOUND, "at most": AT_MOST}
 _STATE = "numbers that are carried from token to token"
 
 
+class Point(NamedTuple):
+  """Of a picture of lines: which line it is on, where, and its cell."""
+
+  line: str
+  place: float
+  cell: Mapping[str, Any]
+
+
 def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   """Lines where one task's difficulty, or the mixers' states, differ; else the matrix."""
   cells = summary["matrix"]
@@ -40,20 +50,46 @@ def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     (name,) = along
     places = [cell["difficulty"].get(name) for cell in cells]
     if all(type(place) in (int, float) and place > 0 for place in places):
-      return _lines(summary, "model", places, label_of(name))
-  if len(tasks) == 1 and not along and _states_differ(cells):
-    return _lines(summary, "mixer", [cell["memory"] for cell in cells], _STATE)
+      points = [Point(c["model"], p, c) for c, p in zip(cells, places, strict=True)]
+      return _lines(summary, points, label_of(name))
+  if len(tasks) == 1 and not along:
+    lines = zip(_families(cells), cells, strict=True)
+    own = [Point(line, c["memory"], c) for line, c in lines if c["memory"]]
+    apart = len({(point.line, point.place) for point in own}) == len(own)
+    if apart and len({point.line for point in own}) < len(own):
+      others = ", ".join(cell["model"] for cell in cells if not cell["memory"])
+      return _lines(summary, own, f"{_STATE}; without {others}" if others else _STATE)
   return _matrix(summary)
 
 
-def _states_differ(cells: Sequence[Mapping[str, Any]]) -> bool:
-  """Whether some mixer has several sizes, and none has two of one size."""
-  sizes: dict[str, list[int | None]] = {}
-  for cell in cells:
-    sizes.setdefault(matrix.base(cell["model"]), []).append(cell["memory"])
-  several = any(len(own) > 1 for own in sizes.values())
-  apart = all(None not in own and len({*own}) == len(own) for own in sizes.values())
-  return several and apart and 0 not in {each for own in sizes.values() for each in own}
+def _families(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+  """The line of each cell against the size of its state.
+
+  Those of a mixer that differ in one thing alone are on one line: in that of which there
+  are the most values.
+  """
+  bases = [matrix.base(cell["model"]) for cell in cells]
+  features = [_features(cell) for cell in cells]
+  lines = []
+  for base, own in zip(bases, features, strict=True):
+    kin = [other for of, other in zip(bases, features, strict=True) if of == base]
+    values = {name: {other.get(name) for other in kin} for each in kin for name in each}
+    along = max(values, key=lambda name: len(values[name]), default=None)
+    rest = [n for n in values if n in own and n != along and len(values[n]) > 1]
+    lines.append(", ".join([base, *(f"{name}={own[name]}" for name in rest)]))
+  return lines
+
+
+def _features(cell: Mapping[str, Any]) -> dict[str, str]:
+  """What tells a mixer's cells apart: fields of the mixers, and settings."""
+  mixers = taking_turns(cell["model"].partition(", ")[0])
+  own = {}
+  for k, mixer in enumerate(mixers, start=1):
+    fields = specifications.parse(mixer, "model").fields
+    of = f" of mixer {k}" if len(mixers) > 1 else ""
+    own.update({f"{name}{of}": value for name, value in fields.items()})
+  settings = cell["settings"].items()
+  return own | {name: specifications.canonical(value) for name, value in settings}
 
 
 def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
@@ -61,7 +97,9 @@ def _matrix(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   cells = summary["matrix"]
   factors = [np.nan if c["over"] is None else np.log10(c["over"]) for c in cells]
   low, high = np.log10(_ENDS)
-  label = f"n over {matrix.base(cells[0]['reference'])}'s"
+  label = f"n over {cells[0]['reference']}'s"
+  if any(cell["apart"] for cell in cells):
+    label += "\n(bold: the intervals do not overlap)"
   colours = Colours(factors, "PiYG_r", low, high, label)
   figure, bar = coloured(cells, [matrix.text_of(cell) for cell in cells], colours)
   ticks = [1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30]
@@ -108,7 +146,8 @@ def coloured(
   for cell, text, value in zip(cells, texts, colours.values, strict=True):
     row, column = models.index(cell["model"]), tasks.index(cell["task"])
     values[row, column] = value
-    axis.text(column, row, text, ha="center", va="center", size="small")
+    weight = "bold" if cell.get("apart") else "normal"
+    axis.text(column, row, text, ha="center", va="center", size="small", weight=weight)
   # Pale, so that black is read on the darkest.
   image = axis.imshow(
     values, colours.map, vmin=colours.low, vmax=colours.high, aspect="auto", alpha=0.6
@@ -120,33 +159,34 @@ def coloured(
 
 
 def _lines(
-  summary: Mapping[str, Any], of: str, places: Sequence[float], label: str
+  summary: Mapping[str, Any], points: Sequence[Point], label: str
 ) -> matplotlib.figure.Figure:
-  """n with its interval against one number, a line for each model or each mixer."""
+  """n with its interval against one number."""
   figure = matplotlib.figure.Figure(figsize=inches(6.4, 5.2), layout="constrained")
   axis = figure.subplots()
   own = [
     {
-      **cell,
-      "mixer": matrix.base(cell["model"]),
-      "place": place,
-      "mean": cell["n"],
-      "restricted": cell["bound"] in ("more than", "open"),
+      **point.cell,
+      "line": point.line,
+      "place": point.place,
+      "mean": point.cell["n"],
+      "restricted": point.cell["bound"] in ("more than", "open"),
       "at_most": False,
     }
-    for cell, place in zip(summary["matrix"], places, strict=True)
+    for point in points
   ]
-  styles = styles_of(dict.fromkeys(cell[of] for cell in own))
-  every = np.array(sorted(set(places)))
+  styles = styles_of(point.line for point in points)
+  every = np.array(sorted({point.place for point in points}))
   for k, (name, style) in enumerate(styles.items()):
     shift = aside(every, True, k - (len(styles) - 1) / 2)
-    line = sorted((c for c in own if c[of] == name), key=lambda cell: cell["place"])
+    line = sorted((c for c in own if c["line"] == name), key=lambda cell: cell["place"])
     line_with_intervals(figure, axis, line, "place", shift, style)
     fewer = [cell for cell in line if cell["bound"] in ("at most", "open")]
     ends = [c["n"] if c["low"] is None else c["low"] for c in fewer]
     x = shift([cell["place"] for cell in fewer])
     draw_arrows(figure, axis, x, ends, AT_MOST, style["color"], points=-18)
-  axis.set(xscale="log", yscale="log", xlabel=label, ylabel="sequences n")
+  axis.set(xscale="log", yscale="log", ylabel="sequences n")
+  axis.set_xlabel(wrap(label, inches(6.4, 5.2)[0] - 1))
   leave_room(axis)
   label_places(axis.xaxis, every)
   label_logarithmic(axis.yaxis)

@@ -52,6 +52,16 @@ _OF_MODELS: Mapping[str, tuple[int, str, int]] = {
   "dense_transformer": (3, "*", 1),
   "dense_convolution": (5, "8", 0),
   "tokens_first": (7, "d", 0),
+  "attention": (0, "s", 2),
+  "based": (7, "v", 3),
+  "gla": (6, "D", 4),
+  "delta": (1, "o", 5),
+  "gated_delta": (1, "^", 6),
+  "mamba2": (3, "v", 5),
+  "rwkv7": (6, "o", 7),
+  "base_convolution": (5, "s", 3),
+  "hyena": (5, "D", 6),
+  "rg_lru": (4, "^", 1),
 }
 # How much of a figure's height its panel may lose to what stands beside it.
 _GIVING_WAY = 0.25

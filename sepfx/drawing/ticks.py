@@ -36,6 +36,8 @@ def label_places(
 ) -> None:
   """Puts a tick at each place, with a label where it does not touch the one before."""
   axis.set_major_locator(matplotlib.ticker.FixedLocator(list(map(float, places))))
+  # Points beside their place may leave it out.
+  axis.set_view_interval(float(min(places)), float(max(places)))
   axis.set_major_formatter(_Sparse(name))
   axis.set_minor_locator(matplotlib.ticker.NullLocator())
 
