@@ -18,6 +18,7 @@ ZOOLOGY = RESULTS / "zoology"
 RUNS = {
   "suite_negative": ("mixers/negative", "mixers.md", ["task", "mixer", "n", "rate"]),
   "suite_pairs": ("mixers/pairs", "mixers.md", ["mixer", "pairs", "n", "over", "rate"]),
+  "suite_states": ("mixers/states", "mixers.md", ["mixer", "carried", "n", "rate"]),
   "suite_zoology": ("zoology/fresh", "zoology.md", ["mixer", "carried", "n", "over"]),
 }
 
@@ -118,7 +119,7 @@ def test_accuracies_beside_zoology_are_those_that_were_recorded():
   check_stands_on("zoology.md", lines_of_accuracies())
 
 
-@pytest.mark.parametrize("name", ["suite_pairs", "suite_zoology"])
+@pytest.mark.parametrize("name", ["suite_pairs", "suite_states", "suite_zoology"])
 def test_runs_that_ship_are_those_of_their_presets(name):
   asked = STUDY.chosen([f"--flagfile={ROOT}/experiments/flags/{name}.cfg"]).stored()
   config = json.loads((RESULTS / RUNS[name][0] / CONFIG).read_text())
@@ -127,7 +128,7 @@ def test_runs_that_ship_are_those_of_their_presets(name):
 
 def test_every_run_that_ships_has_its_command_and_its_place_in_the_summary():
   assert set(commands("mixers.md")) == {*tasks(), "suite_negative"}
-  for path in ("mixers", "mixers/pairs"):
+  for path in ("mixers", "mixers/pairs", "mixers/states"):
     assert (RESULTS / path / "figure.png").stat().st_size > 0
 
 
