@@ -5,6 +5,7 @@ import pytest
 
 from experiments import best_rate
 from experiments.qstr.first_layer import study as first_layer
+from experiments.suite import study as mixers
 from sepfx.ensembles import Records
 from sepfx.errors import InvalidSetting
 from sepfx.studies import beside
@@ -46,3 +47,47 @@ def test_runs_that_a_summary_would_pool_are_not_taken_together():
   takes = "takes runs that differ in model and sample_size and l2 alone, not"
   with pytest.raises(InvalidSetting, match=takes):
     beside.check(parts("--learning_rate=0.1"), ["there"], "length", axes=axes)
+
+
+def parts_of(*calls):
+  """Runs of mixers that have no trials."""
+  found = []
+  for arguments in calls:
+    chosen = mixers.STUDY.chosen([*arguments, "--learning_rates=1e-3"])
+    cells = mixers.STUDY.cells(chosen, shipped=True)  # not checked once more
+    found.append(Part(Records(np.empty(0), (), {}), cells, chosen))
+  return found
+
+
+@pytest.mark.parametrize(
+  "own",
+  [
+    ("--tasks=mqar", "--num_pairs=2,8", "--models=gru"),
+    ("--tasks=mqar", "--num_pairs=8", "--models=gru,delta"),
+    ("--tasks=mqar:num_pairs=8", "--models=gru,delta"),
+  ],
+)
+def test_a_field_of_a_task_that_one_run_names_is_one_of_all(own):
+  """Of the others it has the value that their tasks have."""
+  published_call = ("--tasks=mqar", "--models=delta,gla")
+  parts = parts_of(own, published_call)
+  beside.check(parts, ["there"], "length")
+  _, published = beside._columns(parts)
+  assert published == {"num_pairs": 4}
+  both = parts_of(("--tasks=mqar", "--num_pairs=4,8", "--models=delta"), published_call)
+  with pytest.raises(InvalidSetting, match=r"beside: got 'there', .*twice"):
+    beside.check(both, ["there"], "length")
+
+
+def test_a_field_of_a_task_that_others_do_not_have_is_none_of_theirs():
+  parts = parts_of(
+    ("--tasks=mqar", "--num_pairs=2,8", "--models=gru"), ("--tasks=dyck", "--models=gru")
+  )
+  with pytest.raises(InvalidSetting, match=r"num_pairs .a further field that all have"):
+    beside.check(parts, ["there"], "length")
+  parts = parts_of(
+    ("--tasks=mqar:num_pairs=2,dyck", "--models=gru"),
+    ("--tasks=mqar", "--models=delta"),
+  )
+  beside.check(parts, ["there"], "length")  # its tasks are told apart by their names
+  assert beside._columns(parts) == [{}, {}]

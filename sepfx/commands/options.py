@@ -61,7 +61,11 @@ flags.DEFINE_list(
   "of runs that come with the study, as published:suite of sepfx suite. Of these the "
   "runs of the tasks in this run's directory are shown.",
 )
-flags.DEFINE_string("against", "length", "The numeric axis that figures are drawn along.")
+flags.DEFINE_string(
+  "against",
+  "length",
+  "The numeric axis that figures are drawn along, where a study leaves the choice.",
+)
 flags.DEFINE_list(
   "classes",
   [],

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sepfx import specifications
 from sepfx.ensembles import Cell, Records, joined
 from sepfx.ensembles.cells import cell_name
 from sepfx.errors import InvalidSetting, require
@@ -155,10 +156,51 @@ def together(parts: Sequence[Part]) -> tuple[Records, Mapping[str, Cell]]:
 
 def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
   """What each run gets as further columns: the settings in which they differ."""
-  differing = differing_axes([part.chosen for part in parts])
+  settings = _with_fields_of_tasks(parts)
+  differing = differing_axes(settings)
   added = []
-  for part in parts:
-    values = {**part.chosen.values, **part.chosen.further}
+  for part, chosen in zip(parts, settings, strict=True):
+    values = {**chosen.values, **chosen.further}
     have = part.cells[0].coordinates
     added.append({n: values[n][0] for n in differing if n not in have and n in values})
   return added
+
+
+def _with_fields_of_tasks(parts: Sequence[Part]) -> list[Chosen]:
+  """Settings of runs, with each field of tasks that some of these runs name.
+
+  As a setting (--num_pairs=8), or in the name of a task (mqar:num_pairs=8). The others
+  have the field, too, so that they stand at its value there: at the default one.
+  """
+  names = dict.fromkeys(
+    name
+    for part in parts
+    for name in (
+      *part.chosen.further,
+      *(
+        field
+        for task in part.chosen.values.get("task", ())
+        for field in specifications.parse(task, "task").fields
+      ),
+    )
+  )
+  further = [dict(part.chosen.further) for part in parts]
+  for name in names:
+    values = [
+      own.get(name) or _of_tasks(p, name) for own, p in zip(further, parts, strict=True)
+    ]
+    if all(values):
+      for own, value in zip(further, values, strict=True):
+        own[name] = value
+  return [
+    dataclasses.replace(part.chosen, further=own)
+    for part, own in zip(parts, further, strict=True)
+  ]
+
+
+def _of_tasks(part: Part, name: str) -> tuple:
+  """The value that all tasks of a run have of a field; nothing if there is none."""
+  field = name.removeprefix("task.")
+  values = {getattr(cell.trial.task, field, None) for cell in part.cells}
+  same = len(values) == 1 and None not in values
+  return tuple(values) if same else ()

@@ -253,7 +253,9 @@ class StudyCall:
     require(0 <= seed < 2**32, "seed", seed, "an integer from 0 to 2^32 - 1")
     takes = f"an integer >= 1, at most {_MAX_TRIALS}"
     require(1 <= count <= _MAX_TRIALS, "num_trials", count, takes)
-    takes = "length: this figure is along that alone"
+    takes = (
+      "length, which is the default: this study says itself what its figure is along"
+    )
     require(study.along_any_axis or against == "length", "against", against, takes)
     takes = "another axis: the study chooses a value of this one"
     require(against not in study.chosen_from(chosen), "against", against, takes)
