@@ -44,7 +44,7 @@ from sepfx.training import ERM, AdamW
 flags.DEFINE_string("path", "", "A copy of the published program; none for this one.")
 flags.DEFINE_enum("model", "attention", ["attention", "base_conv", "based"], "Which.")
 flags.DEFINE_float("learning_rate", 1e-3, "AdamW's, at the beginning.")
-flags.DEFINE_float("dropout", 0.1, "Of the published attention and embeddings.")
+flags.DEFINE_float("dropout", 0.1, "Of attention and embeddings; with --path alone.")
 flags.DEFINE_integer("epochs", 64, "Passes over the sample; of the cosine, too.")
 flags.DEFINE_integer("num_examples", 100_000, "Training sequences.")
 flags.DEFINE_integer("seed", 0, "Of all that is random.")

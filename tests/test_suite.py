@@ -781,8 +781,8 @@ def test_what_is_published_is_of_the_tasks_in_the_directory(tmp_path):
     chosen = study.chosen([*flags, "--models=min_gru:state_dim=32"])
     call = StudyCall(study, chosen, paths=["published:suite"])
     request = call.request(stored and {"settings": stored})
-    tasks = {own for part in call._others for own in tasks_of(part.cells)}
-    return tasks, request.settings
+    found = {own for part in call._others for own in tasks_of(part.cells)}
+    return found, request.settings
 
   both, there = shown("dyck,k_hop")
   assert both == {"dyck"}

@@ -307,7 +307,10 @@ class StudyCall:
     )
 
   def _shown(self, cells: Sequence[Cell]) -> tuple[list[str], list[Part]]:
-    """Paths and runs beside a grid: of those that come with the study, by its tasks."""
+    """Paths and runs that stand beside a grid.
+
+    Of the runs that come with the study, those that have one of the grid's tasks.
+    """
     tasks, shown = beside.tasks_of(cells), []
     for name, parts in self._beside:
       found = list(parts.items())
