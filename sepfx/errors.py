@@ -11,15 +11,14 @@ import traceback
 _SHOWN, _SHOWN_OF_OBJECTS = 500, 100
 # Characters of what another library raised.
 _SAID = 200
-# Where code lies that is no user's: the interpreter's and its libraries', and ours.
-_HERE = pathlib.Path(__file__).parents[1]
-_LIBRARIES = tuple(
-  f"{path}/"
-  for path in (
-    *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
-    *(_HERE / package for package in ("sepfx", "experiments")),
-  )
+# Where code lies that is no user's: the interpreter's, that of libraries, and ours.
+_HERE = pathlib.Path(__file__).resolve().parents[1]
+_NOT_OWN = (
+  pathlib.Path(sysconfig.get_path("stdlib")).resolve(),
+  _HERE / "sepfx",
+  _HERE / "experiments",
 )
+_OF_LIBRARIES = {"site-packages", "dist-packages"}
 
 
 class InvalidSetting(ValueError):
@@ -70,12 +69,18 @@ def one_line(text: object, most: int = _SAID) -> str:
 
 def said(error: Exception) -> str:
   """What somebody's own code raised, in one line, with the place in their own file."""
-  words = f"it raised: {type(error).__name__}: {one_line(error)}"
-  frames = traceback.extract_tb(error.__traceback__)
-  own = [f for f in frames if not f.filename.startswith(("<", *_LIBRARIES))]
-  if not own:
-    return words
-  return f"{words}, {pathlib.Path(own[-1].filename).name}, line {own[-1].lineno}"
+  return f"it raised: {raised(error)}"
+
+
+def raised(error: Exception) -> str:
+  """An error in one line, with the last place that is in somebody's own file."""
+  words = f"{type(error).__name__}: {one_line(error)}"
+  for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    path = pathlib.Path(frame.filename).resolve()
+    elsewhere = _OF_LIBRARIES & {*path.parts} or frame.filename.startswith("<")
+    if not elsewhere and not any(path.is_relative_to(own) for own in _NOT_OWN):
+      return f"{words}, {path.name}, line {frame.lineno}"
+  return words
 
 
 def require(condition: bool, setting: str, got: object, takes: str) -> None:

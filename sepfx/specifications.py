@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sepfx import kinds
-from sepfx.errors import InvalidSetting, one_line, require
+from sepfx.errors import InvalidSetting, raised, require
 
 _T = TypeVar("_T")
 
@@ -137,10 +137,8 @@ def imported(name: str, setting: str, takes: str) -> Any:
   try:
     return getattr(importlib.import_module(module_name), attribute)
   except Exception as error:  # a module of somebody's own may raise anything
-    said = f"{type(error).__name__}: {one_line(error)}"
-    raise InvalidSetting(
-      setting, name, f"{takes} (importing it raised {said})"
-    ) from error
+    takes = f"{takes} (importing it raised {raised(error)})"
+    raise InvalidSetting(setting, name, takes) from error
 
 
 def with_field(owner: _T, name: str, value: Any, setting: str) -> _T:

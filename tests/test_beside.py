@@ -1,5 +1,7 @@
 """Runs that are drawn together, and those that are refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from sepfx.ensembles import Records
 from sepfx.errors import InvalidSetting
 from sepfx.studies import beside
 from sepfx.studies.beside import Part
+from sepfx.tasks.tokens import MQAR
 
 
 def test_rates_of_parts_share_their_checks():
@@ -90,4 +93,28 @@ def test_a_field_of_a_task_that_others_do_not_have_is_none_of_theirs():
     ("--tasks=mqar", "--models=delta"),
   )
   beside.check(parts, ["there"], "length")  # its tasks are told apart by their names
+  assert beside._columns(parts) == [{}, {}]
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed(MQAR):
+  """Has a list, and a field that is called as a setting of the study."""
+
+  name = "listed"
+  gaps: list = dataclasses.field(default_factory=list)
+  width: int = 3
+
+
+@pytest.mark.parametrize(
+  ("own", "other"),
+  [
+    ("--tasks=mqar:vocabulary=128", "--tasks=dyck"),  # where it is no field
+    ("--tasks=mqar:random_rest=false", "--tasks=mqar"),  # no number
+    (f"--tasks={__name__}:Listed:gaps=3", f"--tasks={__name__}:Listed"),
+    (f"--tasks={__name__}:Listed:width=4", f"--tasks={__name__}:Listed"),
+  ],
+)
+def test_what_is_no_number_of_all_tasks_is_no_column(own, other):
+  parts = parts_of((own, "--models=gru"), (other, "--models=delta"))
+  beside.check(parts, ["there"], "length")
   assert beside._columns(parts) == [{}, {}]

@@ -335,7 +335,8 @@ def run_of(*arguments, n_of, outcome_of=lambda _: "reached"):
 
   Cells of which n is None have no trial.
   """
-  every = cells_of("--learning_rates=1e-3", *arguments)
+  chosen = STUDY.chosen(["--learning_rates=1e-3", *arguments])
+  every = STUDY.cells(chosen, shipped=True)  # not checked
   cells = [cell for cell in every if n_of(cell) is not None]
   rates = {cell.coordinates["learning_rate"] for cell in every}
   names = tuple(cells[0].coordinates)
@@ -409,12 +410,23 @@ def test_n_is_bold_where_its_interval_is_not_that_of_the_reference():
   assert "bold" in bar.get_ylabel()
 
 
-def test_one_trial_says_nothing_of_its_interval_but_what_bounds_it():
-  nothing = {"low": None, "high": None}
-  attention = {"n": 100.0, "bound": "", "low": 90.0, "high": 110.0}
-  alone, beyond = {"n": 500.0, "bound": ""}, {"n": 500.0, "bound": "more than"}
-  assert not matrix._apart(alone | nothing, attention)
-  assert matrix._apart(beyond | nothing, attention)
+@pytest.mark.parametrize(
+  ("fields", "span"),
+  [
+    ({}, (-np.inf, np.inf)),
+    ({"restricted": True}, (-np.inf, np.inf)),  # one of several spent its budget
+    ({"restricted": True, "learning_rate": None}, (500, np.inf)),  # all did
+    ({"at_most": True}, (-np.inf, 500)),  # all reached at the first check
+    ({"edge": True}, (-np.inf, np.inf)),
+    ({"low": 400, "high": 600}, (400, 600)),
+    ({"low": 400, "high": 600, "restricted": True}, (400, np.inf)),
+    ({"low": 400, "high": 600, "edge": True}, (-np.inf, 600)),
+  ],
+)
+def test_n_is_within_its_interval_or_what_bounds_it(fields, span):
+  alone = {"mean": 500, "low": None, "high": None, "learning_rate": 1e-3}
+  best = alone | {"restricted": False, "edge": False, "at_most": False} | fields
+  assert matrix._span(best) == span
 
 
 def test_the_matrix_is_in_the_order_in_which_mixers_and_tasks_were_asked_for():
@@ -521,6 +533,26 @@ def test_a_line_against_the_size_of_states_is_of_one_axis_alone():
   sizes = [[2 * width**2 / k for k in (8, 2, 1)] for width in (16, 32)]
   for name, wanted in zip(lines, [*sizes, [2 * 16, 2 * 32]], strict=True):
     np.testing.assert_allclose(lines[name], wanted, rtol=0.1)  # a little aside
+
+
+def test_what_changes_no_size_is_no_axis_of_a_line():
+  summary = run_of(
+    "--tasks=mqar", "--models=delta", "--width=16,32", "--weight_decay=0,0.01,0.1",
+    n_of=lambda _: (1e3, ""),
+  )  # fmt: skip
+  lines, _ = lines_of(summary)
+  assert list(lines) == [f"delta, weight_decay={own}" for own in ("0", "0.01", "0.1")]
+  assert [len(places) for places in lines.values()] == [2, 2, 2]
+
+
+def test_a_point_that_is_alone_stands_at_its_size():
+  summary = run_of(
+    "--tasks=mqar", "--models=delta,linear_attention,delta:num_heads=2",
+    n_of=lambda _: (1e3, ""),
+  )  # fmt: skip
+  lines, _ = lines_of(summary)
+  assert lines["delta"].tolist() == [4096, 8192]
+  assert lines["linear_attention"].tolist() == [8320]
 
 
 def test_mixers_that_take_turns_have_fields_of_their_own():

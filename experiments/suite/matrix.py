@@ -68,6 +68,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
 
   every = [(coordinates_of(row), cell_of(row).trial.task) for row, *_ in of.values()]
   cells: list[dict[str, Any]] = []
+  spans: dict[tuple[str, str], tuple[float, float]] = {}
   for best in sorted(found["best"], key=place_of):
     rows = rows_of(best)
     own = cell_of(rows[0])
@@ -88,6 +89,7 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
         "diverged": outcomes.count("diverged"),
       }
     )
+    spans[cells[-1]["task"], cells[-1]["model"]] = _span(best)
   tasks = list(dict.fromkeys(cell["task"] for cell in cells))
   cells.sort(key=lambda cell: tasks.index(cell["task"]))
   models = list(dict.fromkeys(cell["model"] for cell in cells))
@@ -96,7 +98,9 @@ def entries(found: Mapping[str, Any], run: study.Run) -> list[dict[str, Any]]:
   for entry in cells:
     other = reference.get(entry["task"])
     entry["over"], entry["over_bound"] = _over(entry, other) if other else (None, "")
-    entry["apart"] = other is not None and _apart(entry, other)
+    low, high = spans[entry["task"], entry["model"]]
+    least, most = spans.get((entry["task"], of_all), (-np.inf, np.inf))
+    entry["apart"] = high < least or low > most
     entry["reference"] = of_all
   return cells
 
@@ -116,19 +120,19 @@ def _over(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float | Non
   return own["n"] / other["n"], bounds.pop() if bounds else ""
 
 
-def _apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-  """Whether the intervals of two n, open where these are bounds, do not overlap."""
-  (low, high), (least, most) = (_interval(cell) for cell in (own, other))
-  return high < least or low > most
+def _span(best: Mapping[str, Any]) -> tuple[float, float]:
+  """Where n may be: its interval, open where n is a bound.
 
-
-def _interval(cell: Mapping[str, Any]) -> tuple[float, float]:
-  bound, known = cell["bound"], cell["low"] is not None
-  low, high = (cell["low"], cell["high"]) if known else (cell["n"], cell["n"])
-  is_most, is_least = bound in ("at most", "open"), bound in ("more than", "open")
-  if not known and not (is_most or is_least):  # of one trial nothing is known
-    return -np.inf, np.inf
-  return -np.inf if is_most else low, np.inf if is_least else high
+  Without an interval, as of a single trial, n is a bound where all trials spent their
+  budget, or all reached at the first check. Else nothing is known.
+  """
+  low, high = best["low"], best["high"]
+  if low is None:
+    spent, first = best["learning_rate"] is None, best["at_most"]
+    low, high = (best["mean"] if spent else -np.inf), (best["mean"] if first else np.inf)
+  if best["edge"] or best["at_most"]:
+    low = -np.inf
+  return low, np.inf if best["restricted"] else high
 
 
 def base(label: str) -> str:

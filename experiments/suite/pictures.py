@@ -30,7 +30,7 @@ _ENDS = 1 / 30, 30
 # Inches of a letter.
 _LETTER = 0.09
 _BOUNDS = {"more than": BOUND, "at most": AT_MOST}
-_STATE = "numbers that are carried from token to token"
+_STATE = "numbers carried from token to token, without caches of convolutions"
 
 
 class Point(NamedTuple):
@@ -57,7 +57,7 @@ def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
     own = [Point(line, c["memory"], c) for line, c in lines if c["memory"]]
     apart = len({(point.line, point.place) for point in own}) == len(own)
     if apart and len({point.line for point in own}) < len(own):
-      others = ", ".join(cell["model"] for cell in cells if not cell["memory"])
+      others = " and ".join(cell["model"] for cell in cells if not cell["memory"])
       return _lines(summary, own, f"{_STATE}; without {others}" if others else _STATE)
   return _matrix(summary)
 
@@ -66,18 +66,28 @@ def _families(cells: Sequence[Mapping[str, Any]]) -> list[str]:
   """The line of each cell against the size of its state.
 
   Those of a mixer that differ in one thing alone are on one line: in that of which there
-  are the most values.
+  are the most values, and on which the size depends.
   """
-  bases = [matrix.base(cell["model"]) for cell in cells]
-  features = [_features(cell) for cell in cells]
-  lines = []
-  for base, own in zip(bases, features, strict=True):
-    kin = [other for of, other in zip(bases, features, strict=True) if of == base]
-    values = {name: {other.get(name) for other in kin} for each in kin for name in each}
-    along = max(values, key=lambda name: len(values[name]), default=None)
-    rest = [n for n in values if n in own and n != along and len(values[n]) > 1]
-    lines.append(", ".join([base, *(f"{name}={own[name]}" for name in rest)]))
-  return lines
+  of: dict[str, list[Mapping[str, Any]]] = {}
+  for cell in cells:
+    of.setdefault(matrix.base(cell["model"]), []).append(cell)
+  lines: dict[str, str] = {}
+  for base, kin in of.items():
+    features = [_features(cell) for cell in kin]
+    values = {n: {own.get(n) for own in features} for each in features for n in each}
+    differ = sorted(
+      (n for n in values if len(values[n]) > 1), key=lambda n: -len(values[n])
+    )
+    for along in differ or [""]:
+      names = [
+        ", ".join([base, *(f"{n}={own[n]}" for n in differ if n in own and n != along)])
+        for own in features
+      ]
+      sizes = [cell["memory"] for cell in kin]
+      if len({*zip(names, sizes, strict=True)}) == len(kin):
+        break
+    lines.update(zip((cell["model"] for cell in kin), names, strict=True))
+  return [lines[cell["model"]] for cell in cells]
 
 
 def _features(cell: Mapping[str, Any]) -> dict[str, str]:
@@ -164,26 +174,22 @@ def _lines(
   """n with its interval against one number."""
   figure = matplotlib.figure.Figure(figsize=inches(6.4, 5.2), layout="constrained")
   axis = figure.subplots()
-  own = [
-    {
-      **point.cell,
-      "line": point.line,
-      "place": point.place,
-      "mean": point.cell["n"],
-      "restricted": point.cell["bound"] in ("more than", "open"),
-      "at_most": False,
-    }
-    for point in points
-  ]
   styles = styles_of(point.line for point in points)
   every = np.array(sorted({point.place for point in points}))
-  for k, (name, style) in enumerate(styles.items()):
-    shift = aside(every, True, k - (len(styles) - 1) / 2)
-    line = sorted((c for c in own if c["line"] == name), key=lambda cell: cell["place"])
-    line_with_intervals(figure, axis, line, "place", shift, style)
-    fewer = [cell for cell in line if cell["bound"] in ("at most", "open")]
+  taken = {(point.line, point.place) for point in points}
+  own = []
+  for line, at, cell in points:  # side by side where several are at one place
+    there = [name for name in styles if (name, at) in taken]
+    shift = aside(every, True, there.index(line) - (len(there) - 1) / 2)
+    is_least = cell["bound"] in ("more than", "open")
+    marks = {"mean": cell["n"], "restricted": is_least, "at_most": False}
+    own.append({**cell, **marks, "line": line, "place": float(shift(at))})
+  for name, style in styles.items():
+    of = sorted((c for c in own if c["line"] == name), key=lambda cell: cell["place"])
+    line_with_intervals(figure, axis, of, "place", np.asarray, style)
+    fewer = [cell for cell in of if cell["bound"] in ("at most", "open")]
     ends = [c["n"] if c["low"] is None else c["low"] for c in fewer]
-    x = shift([cell["place"] for cell in fewer])
+    x = [cell["place"] for cell in fewer]
     draw_arrows(figure, axis, x, ends, AT_MOST, style["color"], points=-18)
   axis.set(xscale="log", yscale="log", ylabel="sequences n")
   axis.set_xlabel(wrap(label, inches(6.4, 5.2)[0] - 1))

@@ -167,27 +167,17 @@ def _columns(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def _with_fields_of_tasks(parts: Sequence[Part]) -> list[Chosen]:
-  """Settings of runs, with each field of tasks that some of these runs name.
+  """Settings of runs, with each number of their tasks that some of these runs name.
 
   As a setting (--num_pairs=8), or in the name of a task (mqar:num_pairs=8). The others
-  have the field, too, so that they stand at its value there: at the default one.
+  stand at the value that their tasks have, if these have such a field.
   """
-  names = dict.fromkeys(
-    name
-    for part in parts
-    for name in (
-      *part.chosen.further,
-      *(
-        field
-        for task in part.chosen.values.get("task", ())
-        for field in specifications.parse(task, "task").fields
-      ),
-    )
-  )
+  names = dict.fromkeys(name for part in parts for name in _named(part.chosen))
   further = [dict(part.chosen.further) for part in parts]
   for name in names:
     values = [
-      own.get(name) or _of_tasks(p, name) for own, p in zip(further, parts, strict=True)
+      own.get(name) or _of_tasks(part, name)
+      for own, part in zip(further, parts, strict=True)
     ]
     if all(values):
       for own, value in zip(further, values, strict=True):
@@ -198,9 +188,21 @@ def _with_fields_of_tasks(parts: Sequence[Part]) -> list[Chosen]:
   ]
 
 
+def _named(chosen: Chosen) -> list[str]:
+  """Fields that a run names, but for settings of its study."""
+  tasks = [specifications.parse(task, "task") for task in chosen.values.get("task", ())]
+  names = [*chosen.further, *(field for task in tasks for field in task.fields)]
+  return [name for name in names if name not in chosen.values]
+
+
 def _of_tasks(part: Part, name: str) -> tuple:
-  """The value that all tasks of a run have of a field; nothing if there is none."""
-  field = name.removeprefix("task.")
-  values = {getattr(cell.trial.task, field, None) for cell in part.cells}
-  same = len(values) == 1 and None not in values
-  return tuple(values) if same else ()
+  """The number that is this field of all tasks of a run; nothing if there is none.
+
+  Other values have no one text: false and False are the same.
+  """
+  field, tasks = name.removeprefix("task."), [cell.trial.task for cell in part.cells]
+  if not all(field in getattr(task, "__dataclass_fields__", ()) for task in tasks):
+    return ()
+  first, *others = [getattr(task, field) for task in tasks]
+  same = type(first) in (int, float) and all(other == first for other in others)
+  return (first,) if same else ()
