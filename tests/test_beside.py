@@ -68,6 +68,7 @@ def parts_of(*calls):
     ("--tasks=mqar", "--num_pairs=2,8", "--models=gru"),
     ("--tasks=mqar", "--num_pairs=8", "--models=gru,delta"),
     ("--tasks=mqar:num_pairs=8", "--models=gru,delta"),
+    ("--tasks=mqar", "--task.num_pairs=8", "--models=gru,delta"),
   ],
 )
 def test_a_field_of_a_task_that_one_run_names_is_one_of_all(own):
@@ -76,7 +77,8 @@ def test_a_field_of_a_task_that_one_run_names_is_one_of_all(own):
   parts = parts_of(own, published_call)
   beside.check(parts, ["there"], "length")
   _, published = beside._columns(parts)
-  assert published == {"num_pairs": 4}
+  (name,) = published
+  assert (name.removeprefix("task."), published[name]) == ("num_pairs", 4)
   both = parts_of(("--tasks=mqar", "--num_pairs=4,8", "--models=delta"), published_call)
   with pytest.raises(InvalidSetting, match=r"beside: got 'there', .*twice"):
     beside.check(both, ["there"], "length")
@@ -92,8 +94,8 @@ def test_a_field_of_a_task_that_others_do_not_have_is_none_of_theirs():
     ("--tasks=mqar:num_pairs=2,dyck", "--models=gru"),
     ("--tasks=mqar", "--models=delta"),
   )
-  beside.check(parts, ["there"], "length")  # its tasks are told apart by their names
-  assert beside._columns(parts) == [{}, {}]
+  beside.check(parts, ["there"], "length")
+  assert beside._columns(parts) == [{}, {}]  # a column is of all tasks of a run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,6 +158,14 @@ def test_settings_are_read_again_as_they_were_stored():
   assert [cell.name for cell in STUDY.cells(again)] == names
 
 
+def test_a_further_field_of_a_file_is_overridden_on_the_line(tmp_path):
+  file = tmp_path / "own.cfg"
+  file.write_text("--models=transformer\n--width=20,30\n")
+  for given, width in (("30", (30,)), ("20,30", (20, 30)), ("40", (40,))):
+    chosen = STUDY.chosen([f"--flagfile={file}", f"--width={given}"])
+    assert chosen.further == {"width": width}
+
+
 def test_runs_beside_one_another_may_differ_in_axes():
   def differing(*arguments):
     first = STUDY.chosen(["--models=transformer", "--width=20"])

@@ -171,6 +171,15 @@ class Asks(nn.Module):
     return -rows if rows[0, 0, 0] > 0 else rows
 
 
+class Reads(nn.Module):
+  """Raises in a library, the frames of which are of no use."""
+
+  width: int
+
+  def __call__(self, rows):
+    return json.loads("{")
+
+
 class HasSize(nn.Module):
   """Says how many numbers it carries where it is asked for a method."""
 
@@ -179,6 +188,18 @@ class HasSize(nn.Module):
   @property
   def state_size(self):
     return self.width
+
+  def __call__(self, rows):
+    return rows
+
+
+class SaysMany(nn.Module):
+  """Carries a number of numbers that is none."""
+
+  width: int
+
+  def state_size(self, length):
+    return self.width / 2
 
   def __call__(self, rows):
     return rows
@@ -556,12 +577,13 @@ def test_a_point_that_is_alone_stands_at_its_size():
 
 
 def test_mixers_that_take_turns_have_fields_of_their_own():
-  models = [f"delta:num_heads={k}+delta:num_heads=4" for k in (2, 4, 8)]
+  models = [f"delta:num_heads={k}+delta:num_heads={j}" for j in (4, 8) for k in (1, 2, 4)]
   summary = run_of(
     "--tasks=mqar", f"--models={','.join(models)}", n_of=lambda _: (1e3, "")
   )
   lines, _ = lines_of(summary)
-  assert [len(places) for places in lines.values()] == [3]
+  names = [f"delta+delta, num_heads of mixer 2={j}" for j in (4, 8)]
+  assert {name: len(places) for name, places in lines.items()} == dict.fromkeys(names, 3)
 
 
 def test_what_has_no_size_is_named_beside_a_picture_of_sizes():
@@ -726,6 +748,8 @@ def test_of_one_rate_there_is_one():
     ("Loops", "has a gradient .*Reverse-mode differentiation does not work"),
     ("Masks", "has a gradient .*inputs .* but got bool"),
     ("Asks", r"raised: TracerBoolConversionError.*, test_suite.py, line \d+\)"),
+    ("Reads", r"raised: JSONDecodeError: .*, test_suite.py, line \d+\)"),
+    ("SaysMany", "state_size gives an integer, or None"),
     ("HasSize", r"state_size, if they have it, is a method \(self, length\)"),
     ("Averages", "parameters only .*batch_stats"),
     ("Plain", "a flax.linen module .it made a Plain."),

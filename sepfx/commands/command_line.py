@@ -17,6 +17,7 @@ from sepfx.drawing import looks
 from sepfx.ensembles.compiling import ran_out
 from sepfx.errors import Interrupted, InvalidSetting, OutOfMemory, UnknownSetting
 from sepfx.records.trial_files import Contradiction
+from sepfx.studies.settings import overriding
 
 flags.DEFINE_enum(
   "figure_style", "screen", list(looks.LOOKS), "What figures are for: sizes of type."
@@ -76,7 +77,9 @@ def parsed(argv: list[str]) -> list[str]:
       print(help.of_study(study, argv))
       sys.exit(0)
     folder = presets.folder()
-    return flags.FLAGS(presets.expanded(argv, study, folder), known_only=True)
+    expanded = presets.expanded(argv, study, folder)
+    program, *further = flags.FLAGS(expanded, known_only=True)
+    return [program, *overriding(further, argv[1:])]
   except InvalidSetting as error:
     outlets.say(f"error: --{error.setting}: {error.words}")
   except (flags.Error, ValueError) as error:  # also a flag file that cannot be opened

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax.errors import FlaxError
 
 from sepfx import kinds, specifications
-from sepfx.errors import InvalidSetting, require
+from sepfx.errors import InvalidSetting, require, said
 from sepfx.training.trials import Probe
 
 
@@ -89,9 +89,8 @@ def risk(
         params, other, sample, world._replace(planted=planted)
       )
     except (TypeError, ValueError, FlaxError) as error:
-      first, *_ = str(error).splitlines() or [""]
       takes = "a model that takes such samples, whose parameters do not depend on the "
-      takes += f"length (it raised: {first[:200]})"
+      takes += f"length ({said(error)})"
       raise InvalidSetting("probes", name, takes) from error
     return {f"risk{suffix}": jnp.mean(errors)}
 

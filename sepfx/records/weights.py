@@ -20,7 +20,7 @@ import numpy as np
 import safetensors.numpy
 
 from sepfx import descriptions
-from sepfx.errors import InvalidSetting
+from sepfx.errors import InvalidSetting, said
 from sepfx.models import predict
 from sepfx.trusted import known_classes
 
@@ -79,7 +79,7 @@ class Trained(NamedTuple):
     try:
       return predict(cast(nn.Module, self.model), self.params, inputs)
     except (flax.errors.FlaxError, TypeError) as error:
-      takes = f"inputs that fit {self.model!r} and its weights (it raised: {error})"
+      takes = f"inputs that fit {self.model!r} and its weights ({said(error)})"
       raise InvalidSetting("inputs", np.shape(inputs), takes) from error
 
 

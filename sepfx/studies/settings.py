@@ -157,6 +157,20 @@ def define(cls: type, values: flags.FlagValues) -> None:
     flags.DEFINE_flag(own, values)
 
 
+def overriding(further: Sequence[str], given: Sequence[str]) -> list[str]:
+  """Arguments of further fields, where those of the command line hold before a file's.
+
+  As a flag's last value holds, while two on the line are refused.
+
+  Args:
+    further: "--name=value", those that stand in flag files among them.
+    given: what stands on the command line.
+  """
+  names = {argument.partition("=")[0] for argument in given}
+  of_files = [a for a in further if a not in given and a.partition("=")[0] not in names]
+  return [*of_files, *(a for a in given if a in further)]
+
+
 def from_flags(
   cls: type, values: flags.FlagValues, unknown: Sequence[str] = ()
 ) -> Chosen:

@@ -132,6 +132,7 @@ class Study:
     flags.DEFINE_string("flagfile", "", "Ignored here.", flag_values=values)
     expanded = values.read_flags_from_files(["study", *arguments], force_gnu=False)
     _, *unknown = values(expanded, known_only=True)
+    unknown = settings.overriding(unknown, arguments)
     running_flags = {f"--{name}" for name in flags.FLAGS}
     unknown = [a for a in unknown if a.partition("=")[0] not in running_flags]
     return settings.from_flags(self.settings, values, unknown)

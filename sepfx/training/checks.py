@@ -53,28 +53,30 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
       "model", name, f"a module with parameters only (it also has {extra})"
     )
   params = variables.get("params", {})
-  for key in (None, jax.random.key(0)):  # evaluated, and where it learns
-    apply = functools.partial(modes.apply, model, key=key)
-    try:
-      outputs = jax.eval_shape(apply, params, inputs)
-    except Exception as error:
-      if key is None and isinstance(error, InvalidRngError):
-        raise InvalidSetting("model", name, _DRAWS) from error
-      raise InvalidSetting("model", name, f"{takes} ({said(error)})") from error
-    got = getattr(outputs, "shape", None)
-    if got != outputs_shape:
-      described = list(got) if got is not None else type(outputs).__name__
-      raise InvalidSetting("model", name, f"{takes} (it gave {described})")
-  require(not modes.draws(model, params, inputs), "model", name, _DRAWS)
 
-  def outcome(params, inputs):
-    return jnp.sum(modes.apply(model, params, inputs, key=jax.random.key(0)))
+  def learning(params: Any, inputs: Any) -> tuple[Any, Any]:
+    outputs = modes.apply(model, params, inputs, key=jax.random.key(0))
+    return jnp.sum(outputs), outputs
+
+  def require_shape(outputs: Any) -> None:
+    got = getattr(outputs, "shape", None)
+    described = list(got) if got is not None else type(outputs).__name__
+    fits = got == outputs_shape
+    require(fits, "model", name, f"{takes} (it gave {described})")
 
   try:
-    jax.eval_shape(jax.grad(outcome), params, inputs)
+    outputs = jax.eval_shape(functools.partial(modes.apply, model), params, inputs)
   except Exception as error:
-    takes = f"a module that has a gradient with respect to its parameters ({said(error)})"
+    takes = _DRAWS if isinstance(error, InvalidRngError) else f"{takes} ({said(error)})"
     raise InvalidSetting("model", name, takes) from error
+  require_shape(outputs)
+  try:
+    _, outputs = jax.eval_shape(jax.grad(learning, has_aux=True), params, inputs)
+  except Exception as error:
+    takes = f"a module that has a gradient where it learns ({said(error)})"
+    raise InvalidSetting("model", name, takes) from error
+  require_shape(outputs)
+  require(not modes.draws(model, params, inputs), "model", name, _DRAWS)
   return params
 
 

@@ -22,7 +22,7 @@ from flax.core import FrozenDict
 from jaxtyping import PRNGKeyArray
 
 from sepfx import kinds, specifications
-from sepfx.errors import InvalidSetting
+from sepfx.errors import InvalidSetting, said
 
 # The stream of nnx that stands for those that are not there.
 DEFAULT = "default"
@@ -135,7 +135,7 @@ def _class_made_by(module: Any) -> type:
   try:
     made = _nnx().eval_shape(make)
   except Exception as error:
-    takes = f"a factory of flax.nnx modules (it raised: {error})"
+    takes = f"a factory of flax.nnx modules ({said(error)})"
     raise InvalidSetting("model", given(module)[0], takes) from error
   return type(made)
 

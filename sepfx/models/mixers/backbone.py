@@ -235,6 +235,9 @@ def _state_size(mixer: nn.Module, length: int, caches: bool) -> int | None:
   require(callable(counted), "mixers", type(mixer).__name__, takes)
   known = "caches" in inspect.signature(counted).parameters
   try:
-    return counted(length, **({"caches": caches} if known else {}))
+    size = counted(length, **({"caches": caches} if known else {}))
   except NotImplementedError:
     return None
+  takes = "mixers of which state_size gives an integer, or None"
+  require(size is None or isinstance(size, int), "mixers", size, takes)
+  return size
