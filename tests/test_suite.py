@@ -556,6 +556,31 @@ def test_a_line_against_the_size_of_states_is_of_one_axis_alone():
     np.testing.assert_allclose(lines[name], wanted, rtol=0.1)  # a little aside
 
 
+def test_a_line_is_called_by_what_does_not_differ_on_it():
+  models = "delta:num_heads=4,based:feature_dim=4,gru:dtype=float32,gru:dtype=bfloat16"
+  summary = run_of(
+    "--tasks=mqar", f"--models={models}", "--width=16,32", n_of=lambda _: (1e3, "")
+  )
+  lines, _ = lines_of(summary)
+  assert {name: len(places) for name, places in lines.items()} == {
+    "delta, num_heads=4": 2,
+    "based, feature_dim=4": 2,
+    "gru, dtype=float32": 2,
+    "gru, dtype=bfloat16": 2,
+  }
+
+
+def test_mixers_of_one_size_leave_the_lines_of_others():
+  models = "delta,delta:num_heads=4,gru:dtype=float32,gru:dtype=bfloat16"
+  summary = run_of("--tasks=mqar", f"--models={models}", n_of=lambda _: (1e3, ""))
+  lines, _ = lines_of(summary)
+  assert {name: len(places) for name, places in lines.items()} == {
+    "delta": 2,
+    "gru, dtype=float32": 1,
+    "gru, dtype=bfloat16": 1,
+  }
+
+
 def test_what_changes_no_size_is_no_axis_of_a_line():
   summary = run_of(
     "--tasks=mqar", "--models=delta", "--width=16,32", "--weight_decay=0,0.01,0.1",

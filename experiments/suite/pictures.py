@@ -55,8 +55,7 @@ def draw(summary: Mapping[str, Any]) -> matplotlib.figure.Figure:
   if len(tasks) == 1 and not along:
     lines = zip(_families(cells), cells, strict=True)
     own = [Point(line, c["memory"], c) for line, c in lines if c["memory"]]
-    apart = len({(point.line, point.place) for point in own}) == len(own)
-    if apart and len({point.line for point in own}) < len(own):
+    if len({point.line for point in own}) < len(own):
       others = " and ".join(cell["model"] for cell in cells if not cell["memory"])
       return _lines(summary, own, f"{_STATE}; without {others}" if others else _STATE)
   return _matrix(summary)
@@ -66,7 +65,8 @@ def _families(cells: Sequence[Mapping[str, Any]]) -> list[str]:
   """The line of each cell against the size of its state.
 
   Those of a mixer that differ in one thing alone are on one line: in that of which there
-  are the most values, and on which the size depends.
+  are the most values, and which alone tells their sizes apart. A line is called by the
+  rest. If there is no such thing, each cell is on a line of its own.
   """
   of: dict[str, list[Mapping[str, Any]]] = {}
   for cell in cells:
@@ -75,14 +75,10 @@ def _families(cells: Sequence[Mapping[str, Any]]) -> list[str]:
   for base, kin in of.items():
     features = [_features(cell) for cell in kin]
     values = {n: {own.get(n) for own in features} for each in features for n in each}
-    differ = sorted(
-      (n for n in values if len(values[n]) > 1), key=lambda n: -len(values[n])
-    )
-    for along in differ or [""]:
-      names = [
-        ", ".join([base, *(f"{n}={own[n]}" for n in differ if n in own and n != along)])
-        for own in features
-      ]
+    differ = [name for name in values if len(values[name]) > 1]
+    for along in (*sorted(differ, key=lambda name: -len(values[name])), None):
+      rest = [[f"{n}={own[n]}" for n in own if n != along] for own in features]
+      names = [", ".join([base, *own]) for own in rest]
       sizes = [cell["memory"] for cell in kin]
       if len({*zip(names, sizes, strict=True)}) == len(kin):
         break
