@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from typing import Any, Literal, get_args
 
 import flax.linen as nn
@@ -239,5 +240,6 @@ def _state_size(mixer: nn.Module, length: int, caches: bool) -> int | None:
   except NotImplementedError:
     return None
   takes = "mixers of which state_size gives an integer, or None"
-  require(size is None or isinstance(size, int), "mixers", size, takes)
+  proper = size is None or isinstance(size, numbers.Integral)
+  require(proper, "mixers", size, takes)
   return size
