@@ -79,7 +79,7 @@ def raised(error: Exception) -> str:
     path = pathlib.Path(frame.filename).resolve()
     elsewhere = _OF_LIBRARIES & {*path.parts} or frame.filename.startswith("<")
     if not elsewhere and not any(path.is_relative_to(own) for own in _NOT_OWN):
-      return f"{words}, {path.name}, line {frame.lineno}"
+      return f"{words} in {path.name}, line {frame.lineno}"
   return words
 
 

@@ -184,7 +184,9 @@ def test_a_probe_is_checked_on_settings_that_are_data():
 
   task = SparseBoolean(length=9, noise=0.2)
   trial = FIXED.trial(task, task, OnBits(FeedForward((6,), num_outputs=2)))
-  with pytest.raises(InvalidSetting, match=r"doubled.*raised: Attempted boolean"):
+  with pytest.raises(
+    InvalidSetting, match=r"doubled.*raised: TracerBoolConversionError: Attempted boolean"
+  ):
     probes.combined([doubled], [trial])
 
 

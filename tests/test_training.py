@@ -240,7 +240,7 @@ class Raises(small.Linear):
   [
     (WrongShape(), r"maps inputs \[2, 3, 8\|12\] to .*it gave"),
     (WithStatistics(), "also has batch_stats"),
-    (Raises(), r"it raised: TypeError: no such thing, test_training.py, line \d+\)"),
+    (Raises(), r"it raised: TypeError: no such thing in test_training.py, line \d+\)"),
   ],
 )
 def test_models_that_do_not_fit_are_refused(model, message):
