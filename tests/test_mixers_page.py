@@ -69,7 +69,8 @@ def lines_of_accuracies():
     own = json.loads(line)
     after = own["accuracies"]
     by_epoch = [f"{after[k - 1]:.3f}" if k <= len(after) else "" for k in (1, 2, 4, 8)]
-    settings = f"{own['learning_rate']:g}", own["program"], f"{own['dropout']:g}"
+    settings = [f"{own[name]:g}" for name in ("learning_rate", "dropout", "seed")]
+    settings.insert(1, own["program"])
     last = f"{after[-1]:.3f}", str(len(after))
     found.append(line_of(f"`{own['model']}`", *settings, *by_epoch, *last))
   return found
