@@ -80,6 +80,10 @@ def test_help_of_a_preset_is_what_its_file_says():
   [
     (("parity", "--preset=fig1a"), "--preset: got 'fig1a', takes nothing: parity has"),
     (("sample-complexity", "--lenghts=4"), "optimizer; did you mean --lengths?"),
+    (
+      ("suite", "--preset=suite_pairs", "--num_pairs=x"),
+      "--num_pairs: got 'x', takes an",
+    ),
     *(
       pytest.param(*case, marks=pytest.mark.slow)
       for case in [

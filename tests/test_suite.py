@@ -205,6 +205,18 @@ class SaysMany(nn.Module):
     return rows
 
 
+class Multiplies(nn.Module):
+  """Counts what it carries with NumPy."""
+
+  width: int
+
+  def state_size(self, length):
+    return np.prod((2, self.width))
+
+  def __call__(self, rows):
+    return rows
+
+
 class Averages(nn.Module):
   """Has statistics of batches."""
 
@@ -481,7 +493,7 @@ def test_the_table_says_where_all_trials_diverged():
   assert said == {("delta", "0.001"), ("gru", "0.001, all diverged")}
 
 
-OWN = ",".join(f"{__name__}:{own}" for own in ("Sums", "Silent", "Counts"))
+OWN = ",".join(f"{__name__}:{own}" for own in ("Sums", "Silent", "Counts", "Multiplies"))
 
 
 def test_states_are_counted_with_and_without_caches():
@@ -493,7 +505,8 @@ def test_states_are_counted_with_and_without_caches():
   # Two layers: a matrix, and three caches of three tokens; keys and values of 32 tokens.
   attention = 2 * 2 * 32 * 8
   assert sizes[:2] == [(2 * (64 + 72), 2 * 64), (attention, attention)]
-  assert sizes[2:] == [(None, None), (None, None), (2 * 96, 2 * 96)]
+  assert sizes[2:] == [(None, None), (None, None), (2 * 96, 2 * 96), (32, 32)]
+  assert json.loads(json.dumps(sizes[-1])) == [32, 32]
 
 
 def test_n_is_drawn_against_a_tasks_difficulty():

@@ -167,7 +167,7 @@ def overriding(further: Sequence[str], given: Sequence[str]) -> list[str]:
     given: what stands on the command line.
   """
   names = {argument.partition("=")[0] for argument in given}
-  of_files = [a for a in further if a not in given and a.partition("=")[0] not in names]
+  of_files = [own for own in further if own.partition("=")[0] not in names]
   return [*of_files, *(a for a in given if a in further)]
 
 

@@ -54,15 +54,16 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
     )
   params = variables.get("params", {})
 
-  def learning(params: Any, inputs: Any) -> tuple[Any, Any]:
-    outputs = modes.apply(model, params, inputs, key=jax.random.key(0))
-    return jnp.sum(outputs), outputs
-
   def require_shape(outputs: Any) -> None:
     got = getattr(outputs, "shape", None)
     described = list(got) if got is not None else type(outputs).__name__
     fits = got == outputs_shape
     require(fits, "model", name, f"{takes} (it gave {described})")
+
+  def learning(params: Any, inputs: Any) -> Any:
+    outputs = modes.apply(model, params, inputs, key=jax.random.key(0))
+    require_shape(outputs)
+    return jnp.sum(outputs)
 
   try:
     outputs = jax.eval_shape(functools.partial(modes.apply, model), params, inputs)
@@ -71,11 +72,12 @@ def check_model(model: nn.Module, name: str, inputs: Any, outputs_shape: tuple) 
     raise InvalidSetting("model", name, takes) from error
   require_shape(outputs)
   try:
-    _, outputs = jax.eval_shape(jax.grad(learning, has_aux=True), params, inputs)
+    jax.eval_shape(jax.grad(learning), params, inputs)
+  except InvalidSetting:
+    raise
   except Exception as error:
     takes = f"a module that has a gradient where it learns ({said(error)})"
     raise InvalidSetting("model", name, takes) from error
-  require_shape(outputs)
   require(not modes.draws(model, params, inputs), "model", name, _DRAWS)
   return params
 

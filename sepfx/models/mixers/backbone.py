@@ -242,4 +242,4 @@ def _state_size(mixer: nn.Module, length: int, caches: bool) -> int | None:
   takes = "mixers of which state_size gives an integer, or None"
   proper = size is None or isinstance(size, numbers.Integral)
   require(proper, "mixers", size, takes)
-  return size
+  return None if size is None else int(size)
