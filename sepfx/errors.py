@@ -74,11 +74,14 @@ def said(error: Exception) -> str:
 
 def raised(error: Exception) -> str:
   """An error in one line, with the last place that is in somebody's own file."""
-  words = f"{type(error).__name__}: {one_line(error)}"
+  words = one_line(error)
+  if not isinstance(error, InvalidSetting):  # which says itself what it is of
+    words = f"{type(error).__name__}: {words}"
   for frame in reversed(traceback.extract_tb(error.__traceback__)):
-    path = pathlib.Path(frame.filename).resolve()
-    elsewhere = _OF_LIBRARIES & {*path.parts} or frame.filename.startswith("<")
-    if not elsewhere and not any(path.is_relative_to(own) for own in _NOT_OWN):
+    path = pathlib.Path(frame.filename)
+    if not path.is_absolute() or _OF_LIBRARIES & {*path.parts}:  # as "<string>" is
+      continue
+    if not any(path.resolve().is_relative_to(own) for own in _NOT_OWN):
       return f"{words} in {path.name}, line {frame.lineno}"
   return words
 
