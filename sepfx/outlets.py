@@ -81,7 +81,7 @@ def install() -> None:
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> rich.console.Console:
-  """Prints to standard output, or standard error, and nothing if quiet.
+  """Returns what prints to standard output or standard error; nothing if quiet.
 
   Text stands as it is: a model's name is neither markup nor an emoji, also where it has
   brackets or is `drop:A:rate=0.9`.
